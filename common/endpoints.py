@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from zerobeast.common.errors import ConfigError, PeerLost, concerning, raising
+from zerobeast.common.errors import ConfigError, PeerLost, name_subject, raise_as
 
 MAX_IPC_PATH = 100  # the kernel allows 107 bytes, and ".0" is added
 _TCP = re.compile(r"tcp://(\*|\[[0-9a-fA-F:.%]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
@@ -39,7 +39,7 @@ class Endpoint:
         Raises:
           ConfigError: the text is not a valid endpoint.
         """
-        with concerning("endpoint", text):
+        with name_subject("endpoint", text):
             return cls._parsed(text)
 
     @classmethod
@@ -105,7 +105,7 @@ class Endpoint:
         if self.is_local:
             return [self]
         self.refuse_wildcard()
-        with raising(PeerLost, f"cannot resolve {self.host!r}", OSError, UnicodeError):
+        with raise_as(PeerLost, f"cannot resolve {self.host!r}", OSError, UnicodeError):
             found = socket.getaddrinfo(self.host.strip("[]"), self.port, type=socket.SOCK_STREAM)
         # Servers bind IPv4 by default, while "localhost" often names the IPv6 address first.
         v4 = [str(address[0]) for family, _, _, _, address in found if family == socket.AF_INET]

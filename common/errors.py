@@ -38,13 +38,13 @@ Refusal = Literal[
 ]
 
 
-ABSENT: Any = object()  #: in place of a value, if an error is not about one
-EMPTY = (str, tuple, NoneType)  #: of fields that an error may lack
+NO_VALUE: Any = object()  #: in place of a value, if an error is not about one
+EMPTY_TYPES = (str, tuple, NoneType)  #: of fields that an error may lack
 
 
 #: no space left, a quota or limit reached, a failing or absent disk, no descriptors or memory left, a lock
-TRANSIENT = frozenset((ENOSPC, EDQUOT, EFBIG, EIO, ESTALE, ETIMEDOUT, EMFILE, ENFILE, ENOMEM, EAGAIN))
-AGAIN = 75  #: exit code of what another try may help
+TRANSIENT_ERRNOS = frozenset((ENOSPC, EDQUOT, EFBIG, EIO, ESTALE, ETIMEDOUT, EMFILE, ENFILE, ENOMEM, EAGAIN))
+RETRY_EXIT_CODE = 75  #: exit code of what another try may help
 
 
 class BeastError(Exception):
@@ -63,7 +63,7 @@ class BeastError(Exception):
         *,
         path: str = "",
         argument: str = "",
-        value: Any = ABSENT,
+        value: Any = NO_VALUE,
         expected: str = "",
         cause: str = "",
         beside: Iterable[str] = (),
@@ -71,11 +71,11 @@ class BeastError(Exception):
     ) -> None:
         place = f"{layer}: got" if layer else f"{argument} is" if argument else ""
         because = f", because {cause}" if cause else ""
-        setting = path if value is ABSENT else f"{path} {_shown(value)}"
+        setting = path if value is NO_VALUE else f"{path} {_format_value(value)}"
         start = f"{place} {short(value)}," if place else f"{setting}:"
         super().__init__(sentence or f"{start} expected {expected}{because}")
         self.path = path or argument  #: the setting, argument, flag, variable or file that is at fault
-        self.value = None if value is ABSENT else value
+        self.value = None if value is NO_VALUE else value
         self.expected = expected
         self.cause = cause
         self.beside = tuple(beside)  #: paths of other settings that this one does not fit
@@ -91,12 +91,12 @@ class BeastError(Exception):
         """This error with the fields of another one, of which its sentence tells more."""
         if isinstance(other, BeastError):
             own = vars(self)
-            missing = [name for name in vars(other) if isinstance(own.get(name, 1), EMPTY) and not own[name]]
+            missing = [name for name in vars(other) if isinstance(own.get(name, 1), EMPTY_TYPES) and not own[name]]
             own.update({name: getattr(other, name) for name in missing})
         return self
 
 
-def _shown(value: Any) -> str:
+def _format_value(value: Any) -> str:
     """A value as its setting is written, or else quoted."""
     is_word = isinstance(value, str) and len(value) <= MAX_SHORT and value.isprintable() and value.split() == [value]
     return as_text(value) if is_word or isinstance(value, bool) else short(value)
@@ -121,10 +121,10 @@ class ConfigError(BeastError):
 class DiskError(ConfigError):
     """A file cannot be written now, since a disk is full or fails, or no file is left: a supervisor retries."""
 
-    exit_code = AGAIN
+    exit_code = RETRY_EXIT_CODE
 
 
-class Refused(ConfigError):
+class RequestRefused(ConfigError):
     """A server refused a request; `reason` is one of `zerobeast.common.wire.messages.Reason`."""
 
     def __init__(self, sentence: str, reason: str, **facts: Any) -> None:
@@ -156,7 +156,7 @@ class CheckpointError(BeastError):
     exit_code = 2
 
 
-class Diverged(BeastError):
+class TrainingDiverged(BeastError):
     """Loss, gradient or weights are not finite: `what` names which, and a lower `rate`, a setting, may help."""
 
     def __init__(self, what: str, rate: str) -> None:
@@ -189,16 +189,20 @@ class VersionMismatch(RemoteProtocolError):
 class PeerLost(BeastError):
     """A peer was unreachable past its deadline: a supervisor retries."""
 
-    exit_code = AGAIN
+    exit_code = RETRY_EXIT_CODE
 
 
 def is_transient(error: BaseException) -> bool:
     """Whether the same call may succeed later."""
-    return error.errno in TRANSIENT if isinstance(error, OSError) else getattr(error, "exit_code", 0) == AGAIN
+    return (
+        error.errno in TRANSIENT_ERRNOS
+        if isinstance(error, OSError)
+        else getattr(error, "exit_code", 0) == RETRY_EXIT_CODE
+    )
 
 
 @contextmanager
-def concerning(path: str, value: Any) -> Iterator[None]:
+def name_subject(path: str, value: Any) -> Iterator[None]:
     """Name what is at fault in errors of ours that do not."""
     try:
         yield
@@ -209,7 +213,7 @@ def concerning(path: str, value: Any) -> Iterator[None]:
 
 
 @contextmanager
-def raising(kind: Callable[[str], Exception], what: str, *foreign: type[BaseException]) -> Iterator[None]:
+def raise_as(kind: Callable[[str], Exception], what: str, *foreign: type[BaseException]) -> Iterator[None]:
     """In place of the exceptions of other code, raise one of this kind, whose text is `what`, a colon and their reason.
 
     The reason is the text of an error of ours, whose fields it keeps, how to install a package that is missing, the
@@ -233,7 +237,7 @@ def raising(kind: Callable[[str], Exception], what: str, *foreign: type[BaseExce
         raised = kind(f"{what}: {reason}" if what and (foreign or not ours) else reason)
         if isinstance(raised, BeastError):
             raised.about(error)
-            raised.exit_code = AGAIN if is_transient(error) else raised.exit_code
+            raised.exit_code = RETRY_EXIT_CODE if is_transient(error) else raised.exit_code
         raise raised from error
 
 

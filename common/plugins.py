@@ -27,8 +27,8 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
-from zerobeast.common.errors import ConfigError, concerning, raising
-from zerobeast.common.files.atomic import explained
+from zerobeast.common.errors import ConfigError, name_subject, raise_as
+from zerobeast.common.files.atomic import explain_os_errors
 from zerobeast.common.text import did_you_mean, suggestion
 
 MOST_FILES = 1000  #: versions of scripts that stay imported
@@ -36,15 +36,15 @@ MAIN = ("__main__", "__mp_main__")  #: both names of the script that a process r
 
 
 @cache
-def installed(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
+def find_entry_points(group: str) -> Mapping[str, tuple[EntryPoint, ...]]:
     """The entry points of a group by name, such as those of "zerobeast.algorithms"."""
     found: dict[str, dict[str, EntryPoint]] = {}
-    for entry in sorted(described().select(group=group)):  # one may be there twice, as with a stale dist-info
+    for entry in sorted(load_entry_points().select(group=group)):  # one may be there twice, as with a stale dist-info
         found.setdefault(entry.name, {}).setdefault(entry.value, entry)
     return {name: tuple(entries.values()) for name, entries in found.items()}
 
 
-def find(group: str, name: str, setting: str) -> Any:
+def find_part(group: str, name: str, setting: str) -> Any:
     """The part that a setting names.
 
     Args:
@@ -55,24 +55,24 @@ def find(group: str, name: str, setting: str) -> Any:
     Raises:
       ConfigError: it is unknown, several packages bring one of this name, or it cannot be imported.
     """
-    with concerning(setting, name):
+    with name_subject(setting, name):
         if ":" in name:
-            return load(name, f"{setting} {name}", given=True)
-        if name not in installed(group):
+            return load_reference(name, f"{setting} {name}", given=True)
+        if name not in find_entry_points(group):
             raise ConfigError(f"{setting} {name!r}: {alternatives(group, name)}")
-        return load(reference_of(group, name, f"{setting} {name}", "module:NAME"), f"{setting} {name}")
+        return load_reference(reference_of(group, name, f"{setting} {name}", "module:NAME"), f"{setting} {name}")
 
 
 def alternatives(group: str, unknown: str, others: Sequence[str] = ()) -> str:
     """What a setting may name instead of a part that is not installed; `others` are names beside those of parts."""
-    names = dict.fromkeys([*others, *installed(group)])
+    names = dict.fromkeys([*others, *find_entry_points(group)])
     hint = did_you_mean(unknown, names) or "; a package that brings it has to be installed here"
     return f"expected {' or '.join(filter(None, (', '.join(names), 'module:NAME')))}{hint}"
 
 
 def claim_of(group: str, name: str) -> str:
     """The entry point whose name, with * for any characters but / and ** for any, fits best; empty if none does."""
-    claims = [each for each in installed(group) if _pattern(each).fullmatch(name)]
+    claims = [each for each in find_entry_points(group) if _pattern(each).fullmatch(name)]
     return max(claims, key=lambda each: (len(each.partition("*")[0]), len(each)), default="")
 
 
@@ -88,14 +88,14 @@ def reference_of(group: str, name: str, what: str, expected: str = "one") -> str
     Raises:
       ConfigError: several packages bring one of this name.
     """
-    first, *others = entries = installed(group)[name]
+    first, *others = entries = find_entry_points(group)[name]
     if others:
         brought = " and ".join(f"{entry.value} of {entry.dist.name if entry.dist else '?'}" for entry in entries)
         raise ConfigError(f"{what}: two packages have one of this name, {brought}: expected {expected}")
     return first.value
 
 
-def load(reference: str, what: str, *, given: bool = False) -> Any:
+def load_reference(reference: str, what: str, *, given: bool = False) -> Any:
     """The object that a reference stands for.
 
     Args:
@@ -121,7 +121,7 @@ def module_of(home: str, what: str, *, given: bool = True) -> ModuleType:
     """
     _imported.append(home)
     try:
-        with raising(ConfigError, f"{what}: {home} cannot be imported", Exception, SystemExit):
+        with raise_as(ConfigError, f"{what}: {home} cannot be imported", Exception, SystemExit):
             return _from_folder(home) if given else import_module(home)
     finally:
         _imported.pop()
@@ -148,7 +148,9 @@ def _file_of(module: ModuleType | None) -> Path:
 
 
 _imported: list[str] = []  #: what is being imported now, the innermost last
-passed = set[str]()  #: references to what calls in this process were given as environments, algorithms or networks
+passed_references = set[
+    str
+]()  #: references to what calls in this process were given as environments, algorithms or networks
 
 
 def refuse_imported(act: str) -> None:
@@ -173,7 +175,7 @@ def reference_to(part: Any, what: str) -> str:
     module = sys.modules.get(home)
     if module is None or getattr(module, name, None) is not part:
         raise ConfigError(argument=what, value=part, expected="a name, or a class or function at a module's top level")
-    passed.add(reference := f"{home_of(module, f'{what} {name}')}:{name}")
+    passed_references.add(reference := f"{home_of(module, f'{what} {name}')}:{name}")
     return reference
 
 
@@ -215,7 +217,7 @@ def _from_folder(home: str) -> ModuleType:
         return _from_file(path, _versions[path])
     folder, top = (start_folder() / home).parent, name.partition(".")[0]
     if top and find_spec(top) is None and PathFinder.find_spec(top, [str(folder)]):
-        searched[str(folder)] = None
+        search_folders[str(folder)] = None
     module = import_module(name)
     package = "".join([*getattr(module, "__path__", ())][:1])  # one without __init__.py has no file
     found = _folder_of(name, Path(getattr(module, "__file__", None) or f"{package}/__init__.py"))
@@ -239,7 +241,7 @@ def _from_file(path: Path, _version: int) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is no Python file")
     sys.modules[name] = module = module_from_spec(spec)  # before it runs: dataclasses look themselves up
-    searched[str(path.parent)] = None
+    search_folders[str(path.parent)] = None
     spec.loader.exec_module(module)
     return module
 
@@ -249,29 +251,33 @@ class _Beside(MetaPathFinder):
 
     def find_spec(self, name: str, path: Sequence[str] | None, _target: ModuleType | None = None) -> ModuleSpec | None:
         # some of Python's own modules are those of other systems alone
-        return PathFinder.find_spec(name, [*searched]) if path is None and name not in sys.stdlib_module_names else None
+        return (
+            PathFinder.find_spec(name, [*search_folders])
+            if path is None and name not in sys.stdlib_module_names
+            else None
+        )
 
 
-searched = dict[str, None]()  #: in which references were found, in that order
+search_folders = dict[str, None]()  #: in which references were found, in that order
 sys.meta_path.append(_Beside())
 
 
 @cache
 def start_folder() -> Path:
     """The folder that this process was started in: to be asked before there is an environment that may change it."""
-    with explained("the current folder"):
+    with explain_os_errors("the current folder"):
         return Path.cwd()
 
 
 @cache
-def described() -> Any:  # EntryPoints; Python 3.11 has SelectableGroups
+def load_entry_points() -> Any:  # EntryPoints; Python 3.11 has SelectableGroups
     return entry_points()
 
 
 def forget() -> None:
     """Look anew for what is installed, once that is asked."""
-    installed.cache_clear()
-    described.cache_clear()
+    find_entry_points.cache_clear()
+    load_entry_points.cache_clear()
 
 
 def public(module: ModuleType) -> list[str]:

@@ -58,7 +58,7 @@ def poll(service: Service, timeout_s: float) -> None:
     """Wait for input at most this long, then take what is there."""
     before = service.clock()
     service.poller.wait(timeout_s)
-    service.waited(service.clock() - before)
+    service.count_wait(service.clock() - before)
     service.take()
 
 
@@ -66,7 +66,7 @@ def poll(service: Service, timeout_s: float) -> None:
 def in_thread(*services: Service) -> Iterator[None]:
     """Run services of one process meanwhile, which have to end in order once they are stopped."""
     loop = Loop(list(services))
-    ended = threads.in_thread(loop.run, "loop")
+    ended = threads.run_in_thread(loop.run, "loop")
     try:
         yield
     finally:
@@ -86,7 +86,7 @@ def python(
     return subprocess.Popen([interpreter, *arguments], env=environ, **{**pipes, **options})
 
 
-def finished(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+def wait_for_end(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     """Wait for a process; returns its exit code, stdout and stderr."""
     with killed_at_last(process):
         out, error = process.communicate()  # if it hangs, the test times out

@@ -25,13 +25,13 @@ from zerobeast.version import __version__ as __version__
 if TYPE_CHECKING:
     from zerobeast.api.check import check as check
     from zerobeast.api.export import export as export
+    from zerobeast.api.policies import evaluate as evaluate
+    from zerobeast.api.policies import load as load
     from zerobeast.api.results import compare as compare
     from zerobeast.api.results import record as record
     from zerobeast.api.run import Callbacks as Callbacks
     from zerobeast.api.run import Run as Run
     from zerobeast.api.run import runs as runs
-    from zerobeast.api.saved import evaluate as evaluate
-    from zerobeast.api.saved import load as load
     from zerobeast.api.train import start as start
     from zerobeast.api.train import train as train
     from zerobeast.clients.env_client import EnvClient as EnvClient
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from zerobeast.common.wire import ArraySpace as ArraySpace
     from zerobeast.common.wire import EnvSpec as EnvSpec
     from zerobeast.playing.policy import Policy as Policy
-    from zerobeast.results.shown import plot as plot
+    from zerobeast.results.reports import plot as plot
     from zerobeast.sweeping.sweep import sweep as sweep
 
 #: module -> the names that it defines; env-servers and actors import this file too and never load torch
@@ -59,7 +59,7 @@ _NAMES = {
     "zerobeast.api.export": ["export"],
     "zerobeast.api.results": ["compare", "record"],
     "zerobeast.api.run": ["Callbacks", "Run", "runs"],
-    "zerobeast.api.saved": ["evaluate", "load"],
+    "zerobeast.api.policies": ["evaluate", "load"],
     "zerobeast.api.train": ["start", "train"],
     "zerobeast.clients.env_client": ["EnvClient"],
     "zerobeast.clients.own_env": ["OwnEnv"],
@@ -72,7 +72,7 @@ _NAMES = {
     "zerobeast.common.transport": ["Context"],
     "zerobeast.common.wire": ["ArraySpace", "EnvSpec"],
     "zerobeast.playing.policy": ["Policy"],
-    "zerobeast.results.shown": ["plot"],
+    "zerobeast.results.reports": ["plot"],
     "zerobeast.sweeping.sweep": ["sweep"],
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
@@ -84,9 +84,9 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'zerobeast' has no attribute {name!r}")
     part = getattr(import_module(_HOMES[name]), name)
     if isinstance(part, FunctionType):
-        from zerobeast.api.words import in_python
+        from zerobeast.api.python_terms import translate_errors
 
-        part = in_python(part)
+        part = translate_errors(part)
         part.__module__ = __name__  # by which another process finds this one
     globals()[name] = part
     return part

@@ -15,14 +15,14 @@ from typing import NoReturn
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
-from zerobeast.common.plugins import installed
+from zerobeast.common.plugins import find_entry_points
 from zerobeast.common.process.terminal import write
 from zerobeast.common.text import suggestion
 
 GROUP = "zerobeast.commands"  #: of entry points, functions from the arguments of a command to its exit code
 
 
-def run(
+def run_command(
     prog: str, text: str | None, commands: Mapping[str, str], argv: list[str], call: Callable[[str, list[str]], int]
 ) -> int:
     """Run one of the commands, or print the help text; returns the exit code.
@@ -55,9 +55,9 @@ def run_module(package: str, name: str, argv: list[str]) -> int:
     return int(import_module(f"{package}.{name}").main(argv))
 
 
-def of_packages() -> dict[str, str]:
+def find_package_commands() -> dict[str, str]:
     """Commands that installed packages bring, each with the first line of its module's text. Nothing is imported."""
-    return {name: _first_line(entry) for name, (entry, *_) in installed(GROUP).items()}
+    return {name: _first_line(entry) for name, (entry, *_) in find_entry_points(GROUP).items()}
 
 
 def _first_line(entry: EntryPoint) -> str:
@@ -83,7 +83,7 @@ class _Parser(argparse.ArgumentParser):
         raise ConfigError(f"{message}; see --help")
 
 
-def parser(prog: str, description: str | None, epilog: str | None = None) -> argparse.ArgumentParser:
+def make_parser(prog: str, description: str | None, epilog: str | None = None) -> argparse.ArgumentParser:
     """The parser of a command, which raises ConfigError for what is wrong, and describes itself by its module's text.
 
     It accepts no abbreviated flags, and keeps the line breaks of the text.
@@ -97,7 +97,7 @@ def parser(prog: str, description: str | None, epilog: str | None = None) -> arg
     )
 
 
-def finite(text: str) -> float:
+def parse_finite(text: str) -> float:
     """A number from a flag, neither infinite nor NaN."""
     with contextlib.suppress(ValueError):
         if math.isfinite(number := float(text)):
@@ -105,7 +105,7 @@ def finite(text: str) -> float:
     raise argparse.ArgumentTypeError(f"got {text!r}, expected a finite number")
 
 
-def positive(text: str) -> int:
+def parse_positive(text: str) -> int:
     """A whole number, at least 1, from a flag."""
     number = int(text) if text.isdecimal() else 0
     if number < 1:

@@ -9,19 +9,19 @@ import yaml
 from pydantic.fields import FieldInfo
 
 from zerobeast.common.config.layers import NUMBER
-from zerobeast.common.config.preset import names
-from zerobeast.common.config.table import (
-    OPEN,
+from zerobeast.common.config.preset import list_presets
+from zerobeast.common.config.settings_table import (
+    OPEN_SECTIONS,
     RUN,
     Table,
-    of_algorithm,
-    of_parts,
+    algorithm_settings,
+    part_settings,
     section_of,
     settings_of,
     table_of,
     value_at,
 )
-from zerobeast.common.settings import SCHEDULED, Run, RunConfig, Section, usable
+from zerobeast.common.settings import SCHEDULED, Run, RunConfig, Section, find_usable
 from zerobeast.common.settings.facts import facts_of
 from zerobeast.common.text import as_text
 
@@ -37,7 +37,7 @@ BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below", "max_
 #: first words of origins, the lowest layer first
 RANKS = ("chosen", "preset", "deterministic", "total_steps", "file", "environment", "argument", "flag")
 WIDTH, COLUMN = 112, 36
-OFTEN = ("env", "actor", "learner", "net", "evaluate")  #: sections that come before those of single services
+FIRST_SECTIONS = ("env", "actor", "learner", "net", "evaluate")  #: sections that come before those of single services
 LAYERS = (
     "Settings are flags (--learner.batch_size 32), environment variables (BEAST_LEARNER__BATCH_SIZE=32) and entries of "
     "a YAML file. In order of precedence: flag, environment variable, file, preset, default. Each setting is shown "
@@ -46,18 +46,18 @@ LAYERS = (
 
 
 def dump(config: RunConfig) -> str:
-    """Every setting as YAML that `load` reads back to the same tree."""
+    """Every setting as YAML that `load_config` reads back to the same tree."""
     return as_yaml(config.model_dump())
 
 
 def as_yaml(tree: Mapping[str, Any]) -> str:
-    """Settings as YAML that `load` reads back."""
+    """Settings as YAML that `load_config` reads back."""
     text: str = yaml.dump(tree, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=WIDTH)
     return text
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes text that looks like a number to `load`."""
+    """Quotes text that looks like a number to `load_config`."""
 
 
 _Dumper.add_implicit_resolver(*NUMBER)
@@ -103,14 +103,17 @@ def settings_help(
     """
     run = {path: field for path, field in RUN.items() if "." not in path}
     sections = {name: section for name, field in Run.model_fields.items() if (section := section_of(field))}
-    sections |= {name: type(getattr(config, name)) for name in OPEN if config}
-    often, others = {name: sections.pop(name) for name in OFTEN}, {spec.name: spec.settings for spec in usable()}
+    sections |= {name: type(getattr(config, name)) for name in OPEN_SECTIONS if config}
+    often, others = (
+        {name: sections.pop(name) for name in FIRST_SECTIONS},
+        {spec.name: spec.settings for spec in find_usable()},
+    )
     mine = {config.section: others.pop(config.section)} if config else {}
     shown = table_of(config) if config else RUN
 
     def groups(those: Mapping[str, type[Section]], values: RunConfig | None = config) -> Iterator[str]:
         for name, section in those.items():
-            table = settings_of(section, f"{name}.") if name in Run.model_fields else of_algorithm(name)
+            table = settings_of(section, f"{name}.") if name in Run.model_fields else algorithm_settings(name)
             yield from _group(f"{name}: {(section.__doc__ or name).splitlines()[0]}", table, values, origins)
 
     parts = [
@@ -123,11 +126,11 @@ def settings_help(
         *groups(sections),
         *groups(others if of_all else {}, None),
     ]
-    for name in OPEN if of_all else ():
-        rest = {path: field for path, field in of_parts(name).items() if path not in shown}
+    for name in OPEN_SECTIONS if of_all else ():
+        rest = {path: field for path, field in part_settings(name).items() if path not in shown}
         parts += _group(f"{name}: settings of other parts", rest, None, {})
     parts += [] if of_all else ["", "Settings of another algorithm: --algo NAME --help; of all algorithms: --help all"]
-    parts += ["", *textwrap.wrap(f"Presets: {', '.join(names())}. --env is short for --env.id.", WIDTH)]
+    parts += ["", *textwrap.wrap(f"Presets: {', '.join(list_presets())}. --env is short for --env.id.", WIDTH)]
     return "\n".join(parts).strip("\n")
 
 

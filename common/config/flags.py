@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from zerobeast.common.config.values import plain_values
+from zerobeast.common.config.plain_values import plain_values
 from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.common.plugins import installed
+from zerobeast.common.plugins import find_entry_points
 from zerobeast.common.settings.algorithm import GROUP
 from zerobeast.common.text import as_text
 from zerobeast.common.wire import short
@@ -34,18 +34,18 @@ class Flag(NamedTuple):
     def where(self) -> str:
         return self.origin or f"flag --{self.name}"
 
-    def refused(self, expected: str) -> ConfigError:
+    def refusal(self, expected: str) -> ConfigError:
         """An error about the value."""
         return ConfigError(path=self.key, value=self.text, expected=expected, layer=self.where)
 
 
-def split(argv: Sequence[str], mistakes: list[BeastError]) -> Iterator[Flag]:
+def parse_flags(argv: Sequence[str], mistakes: list[BeastError]) -> Iterator[Flag]:
     """The flags on a command line; an error about every other argument is added to `mistakes`."""
     words = list(argv)
     while words:
         word = words.pop(0)
         if not word.startswith("--") or word == "--":
-            setting = "algo" if word in installed(GROUP) else "env" if _ENV.search(word) else ""
+            setting = "algo" if word in find_entry_points(GROUP) else "env" if _ENV.search(word) else ""
             hint = f"; did you mean --{setting} {word}?" if setting else ""
             sentence = f"argument {short(word)}: expected a flag such as --learner.batch_size 32{hint}"
             mistakes.append(ConfigError(sentence, path="argument", value=word))

@@ -7,12 +7,19 @@ from typing import Any
 
 import yaml
 
-from zerobeast.common.config.table import OPEN, RUN, TREE, is_section, of_algorithm, of_parts
+from zerobeast.common.config.settings_table import (
+    OPEN_SECTIONS,
+    RUN,
+    TREE,
+    algorithm_settings,
+    is_section,
+    part_settings,
+)
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.text import did_you_mean
 
 
-def no_setting(where: str, name: str, value: Any, section: str, others: Iterable[str] = ()) -> ConfigError:
+def unknown_setting_error(where: str, name: str, value: Any, section: str, others: Iterable[str] = ()) -> ConfigError:
     """An error about a name that is none of a setting.
 
     Args:
@@ -26,17 +33,17 @@ def no_setting(where: str, name: str, value: Any, section: str, others: Iterable
         example = next((path for path in TREE if path.startswith(f"{name}.")), f"those of {name}")
         return ConfigError(path=name, value=value, expected=f"a section with settings such as {example}", layer=where)
     home, _, word = name.lower().rpartition(".")
-    hint = _hint(name, home, elsewhere().get(word, ""), section, others)
-    absent = ", or one of a package that is not installed here" if home in OPEN else ""
+    hint = _hint(name, home, load_synonyms().get(word, ""), section, others)
+    absent = ", or one of a package that is not installed here" if home in OPEN_SECTIONS else ""
     return ConfigError(f"{where}: unknown setting{absent}{hint}", path=name, value=value, layer=where)
 
 
 def _hint(name: str, home: str, meant: str, section: str, others: Iterable[str]) -> str:
-    """What may have been meant, in the run's algorithm first; `meant` is as in `elsewhere`, if the name is there."""
+    """What may have been meant, in the run's algorithm first; `meant` is as in `load_synonyms`, if it is there."""
     if " " in meant:
         return f"; {meant}"
-    own = of_algorithm(home) or of_algorithm(section)
-    run = [*RUN, *(path for part in OPEN for path in of_parts(part))]
+    own = algorithm_settings(home) or algorithm_settings(section)
+    run = [*RUN, *(path for part in OPEN_SECTIONS for path in part_settings(part))]
     settings = [path for path in ((*run, *own) if own else TREE) if not path.startswith("parent.")]
     if meant:
         found = [path for path in settings if meant in (path, path.rpartition(".")[2])]
@@ -50,6 +57,6 @@ def _hint(name: str, home: str, meant: str, section: str, others: Iterable[str])
 
 
 @cache
-def elsewhere() -> dict[str, str]:
+def load_synonyms() -> dict[str, str]:
     """By the name that other projects have for it: the path or last part of a setting, or a sentence without one."""
-    return dict(yaml.safe_load(Path(__file__).with_name("elsewhere.yaml").read_text(encoding="utf-8")))
+    return dict(yaml.safe_load(Path(__file__).with_name("synonyms.yaml").read_text(encoding="utf-8")))

@@ -1,6 +1,6 @@
 """What each layer gives, before anything is validated: presets and files, and the environment.
 
-A layer is a list of `Given`. Input that cannot even be read becomes an error in `mistakes`, so that one start
+A layer is a list of `GivenValue`. Input that cannot even be read becomes an error in `mistakes`, so that one start
 reports every mistake of every layer.
 """
 
@@ -14,25 +14,25 @@ from typing import Any, NamedTuple, cast, get_origin
 import yaml
 from pydantic.fields import FieldInfo
 
-from zerobeast.common.config.hints import no_setting
-from zerobeast.common.config.table import SHORT, TREE, is_section, nested
+from zerobeast.common.config.hints import unknown_setting_error
+from zerobeast.common.config.settings_table import SHORT_NAMES, TREE, is_section, nest
 from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.common.files.atomic import explained
-from zerobeast.common.files.opening import small_text
+from zerobeast.common.files.atomic import explain_os_errors
+from zerobeast.common.files.regular_files import read_small_text
 from zerobeast.common.wire import short
 
 PREFIX = "BEAST_"
-CONFIG, CONFIRMED = "config", "confirmed"  #: flags of every command, beside settings
-WIDEST = len("-0b") + 64  #: characters of a number
+CONFIG, CONFIRMED_FLAG = "config", "confirmed"  #: flags of every command, beside settings
+MAX_NUMBER_WIDTH = len("-0b") + 64  #: characters of a number
 MAX_DEPTH = 100  #: levels of nesting in a file
 BASE = "base"  #: of a file of settings: the file, in its folder or the one above, whose settings lie below its own
-MOST_BASES = 4  #: below each other
+MAX_BASES = 4  #: below each other
 _BASE = re.compile(r"(\.\./)?[\w-]+\.yaml")
 #: What Kubernetes and Docker links put into the environment for a service called beast-<something>.
 _LINK = re.compile(r"BEAST_\w*?(_SERVICE_(HOST|PORT\w*)|_PORT_\d+_(TCP|UDP)\w*)")
 
 
-class Given(NamedTuple):
+class GivenValue(NamedTuple):
     """A value for a setting, and the layer that it comes from."""
 
     path: str
@@ -45,7 +45,7 @@ class Given(NamedTuple):
         kind, _, place = self.where.rpartition(": ")[0].partition(" ")
         return Path(place) if kind == "file" else None
 
-    def over(self, lower: "Given | None") -> "Given":
+    def over(self, lower: "GivenValue | None") -> "GivenValue":
         """The same above a value of a lower layer: a mapping gets its entries too, but those that are null here."""
         if not (lower and isinstance(lower.value, dict) and isinstance(self.value, dict)):
             return self
@@ -53,7 +53,7 @@ class Given(NamedTuple):
         entries = {**lower.value, **self.value}
         return self._replace(value={key: value for key, value in entries.items() if key not in dropped})
 
-    def below(self, higher: "Given") -> "Given | None":
+    def below(self, higher: "GivenValue") -> "GivenValue | None":
         """What of it still counts below the value of a higher layer."""
         if not (isinstance(higher.value, dict) and isinstance(self.value, dict)):
             return None
@@ -61,21 +61,21 @@ class Given(NamedTuple):
         return self._replace(value=rest) if rest else None
 
 
-class Inherited(dict[str, Any]):
+class InheritedSettings(dict[str, Any]):
     """All settings of another run, as a tree. What that run had left open is found anew for the one that has them."""
 
 
-def merged(given: Iterable[Given]) -> dict[str, Given]:
+def merge_layers(given: Iterable[GivenValue]) -> dict[str, GivenValue]:
     """The value of each setting, from the lowest layer to the highest."""
-    found: dict[str, Given] = {}
+    found: dict[str, GivenValue] = {}
     for one in given:
         found[one.path] = one.over(found.get(one.path))
     return found
 
 
-def by_files(given: Iterable[Given]) -> tuple[Given, ...]:
+def select_file_values(given: Iterable[GivenValue]) -> tuple[GivenValue, ...]:
     """What files give and nothing above them replaces, from the lowest layer to the highest."""
-    counting: dict[str, list[Given]] = {}
+    counting: dict[str, list[GivenValue]] = {}
     for one in given:
         left = (lower.below(one) for lower in counting.get(one.path, ()))
         counting[one.path] = [*filter(None, left), one]
@@ -88,7 +88,7 @@ class _Resolver(yaml.resolver.Resolver):
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
         tag: str = cast("Any", super()).resolve(kind, value, implicit)
         number = tag.endswith((":int", ":float"))
-        return self.DEFAULT_SCALAR_TAG if number and (":" in value or len(value) > WIDEST) else tag
+        return self.DEFAULT_SCALAR_TAG if number and (":" in value or len(value) > MAX_NUMBER_WIDTH) else tag
 
 
 class _StrictLoader(_Resolver, yaml.SafeLoader):
@@ -118,46 +118,46 @@ _StrictLoader.add_implicit_resolver(*NUMBER)
 _StrictLoader.add_constructor(NUMBER[0], lambda _, node: NumberText(node.value))
 
 
-def read_yaml(path: Path, label: str, loader: Any = _StrictLoader, read: Any = small_text) -> dict[str, Any]:
+def read_yaml(path: Path, label: str, loader: Any = _StrictLoader, read: Any = read_small_text) -> dict[str, Any]:
     """The mapping in a file, above that of its `base` if it names one, which may have one too.
 
     Args:
       path: of the file.
       label: its name in errors.
       loader: a SafeLoader.
-      read: `named_text` if the user has named the file.
+      read: `read_text_or_pipe` if the user has named the file.
 
     Raises:
       ConfigError: one of the two cannot be read, is not YAML or not a mapping.
     """
-    tree = read_alone(path, label, loader, read)
-    for _ in range(MOST_BASES):
+    tree = read_without_base(path, label, loader, read)
+    for _ in range(MAX_BASES):
         if BASE not in tree:
             return tree
         name = tree.pop(BASE)
         if not (isinstance(name, str) and _BASE.fullmatch(name)):
             raise ConfigError(path=f"{label}: {BASE}", value=name, expected="NAME.yaml or ../NAME.yaml")
         path = path.parent / name
-        tree = _over(tree, read_alone(path, f"{label}: {BASE} {name}", loader))
-    raise ConfigError(path=f"{label}: {BASE}", value=path.name, expected=f"fewer than {MOST_BASES} below each other")
+        tree = _merge_over_base(tree, read_without_base(path, f"{label}: {BASE} {name}", loader))
+    raise ConfigError(path=f"{label}: {BASE}", value=path.name, expected=f"fewer than {MAX_BASES} below each other")
 
 
-def _over(tree: Mapping[Any, Any], below: Mapping[Any, Any]) -> dict[str, Any]:
+def _merge_over_base(tree: Mapping[Any, Any], below: Mapping[Any, Any]) -> dict[str, Any]:
     """The settings of a file above those of its base."""
-    paths = [(SHORT.get(path, path), value) for each in (below, tree) for path, value in leaves(each)]
-    found = merged(Given(path, value, "") for path, value in paths if not is_section(path))
+    paths = [(SHORT_NAMES.get(path, path), value) for each in (below, tree) for path, value in leaves(each)]
+    found = merge_layers(GivenValue(path, value, "") for path, value in paths if not is_section(path))
     wrong = {path: value for path, value in paths if is_section(path)}  # which is reported
-    return nested({path: one.value for path, one in found.items()}) | wrong
+    return nest({path: one.value for path, one in found.items()}) | wrong
 
 
-def read_alone(
-    path: Path, label: str, loader: Any = _StrictLoader, read: Callable[[Path], str] = small_text
+def read_without_base(
+    path: Path, label: str, loader: Any = _StrictLoader, read: Callable[[Path], str] = read_small_text
 ) -> dict[str, Any]:
     """As `read_yaml`, without what its base has."""
     try:
-        with explained(f"{label}: cannot be read"):
+        with explain_os_errors(f"{label}: cannot be read"):
             text = read(path)
-        tree = _parsed(text, loader)
+        tree = _parse_yaml(text, loader)
     except yaml.MarkedYAMLError as error:
         line = f", line {error.problem_mark.line + 1}" if error.problem_mark else ""
         raise ConfigError(f"{label}{line}: not valid YAML: {error.problem}", path=label) from error
@@ -169,7 +169,7 @@ def read_alone(
     return tree or {}
 
 
-def _parsed(text: str, loader: Any) -> Any:
+def _parse_yaml(text: str, loader: Any) -> Any:
     """What a text in YAML stands for.
 
     An alias is an error, because with some of them a few bytes stand for more than fits into memory; so is deep
@@ -186,31 +186,31 @@ def _parsed(text: str, loader: Any) -> Any:
     return yaml.load(text, Loader=loader)  # noqa: S506 - a SafeLoader
 
 
-def from_tree(tree: Mapping[Any, Any], label: str, mistakes: list[BeastError]) -> Iterator[Given]:
+def flatten_tree(tree: Mapping[Any, Any], label: str, mistakes: list[BeastError]) -> Iterator[GivenValue]:
     """Flatten a file or preset; keys may be nested or dotted."""
-    entries = (Given(path, value, f"{label}: {path}") for path, value in leaves(tree))
-    return _settings(entries, _typed, str(tree.get("algo", "")), mistakes)
+    entries = (GivenValue(path, value, f"{label}: {path}") for path, value in leaves(tree))
+    return _settings(entries, _convert_value, str(tree.get("algo", "")), mistakes)
 
 
 def _settings(
-    entries: Iterable[Given],
+    entries: Iterable[GivenValue],
     typed: Callable[[FieldInfo, Any], Any],
     section: str,
     mistakes: list[BeastError],
     *others: str,
-) -> Iterator[Given]:
-    """The settings among entries, of which some have short names; `section` and `others` are as for `no_setting`."""
+) -> Iterator[GivenValue]:
+    """The settings among entries, some of which have short names; the rest as for `unknown_setting_error`."""
     first: dict[str, str] = {}
     for key, value, where in entries:
-        if (path := SHORT.get(key, key)) in first:
+        if (path := SHORT_NAMES.get(key, key)) in first:
             sentence = f"{where}: the same setting as {first[path]}; expected it once"
             mistakes.append(ConfigError(sentence, path=path, value=value, layer=where))
         elif path in TREE:
             first[path] = where.rpartition(" ")[2]
-            yield Given(path, typed(TREE[path], value), where)
+            yield GivenValue(path, typed(TREE[path], value), where)
         else:
             groups = {each.partition(".")[0] for each in TREE if "." in each}
-            mistakes.append(no_setting(where, path, value, section, [*SHORT, *groups, *others]))
+            mistakes.append(unknown_setting_error(where, path, value, section, [*SHORT_NAMES, *groups, *others]))
 
 
 def leaves(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -223,43 +223,43 @@ def leaves(tree: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any
             yield path, value
 
 
-def from_environment(environ: Mapping[str, str], mistakes: list[BeastError]) -> Iterator[Given]:
+def read_environment(environ: Mapping[str, str], mistakes: list[BeastError]) -> Iterator[GivenValue]:
     """BEAST_LEARNER__BATCH_SIZE is learner.batch_size, BEAST_SEED is seed; BEAST_CONFIG is not a setting."""
     names = (name for name in sorted(environ) if name.startswith(PREFIX) and not _is_link(name, environ[name]))
     keys = ((name, name.removeprefix(PREFIX).lower().replace("__", ".")) for name in names)
-    entries = (Given(key, environ[name], f"environment {name}") for name, key in keys if key != CONFIG)
-    return _settings(entries, scalar, environ.get(f"{PREFIX}ALGO", ""), mistakes, CONFIG)
+    entries = (GivenValue(key, environ[name], f"environment {name}") for name, key in keys if key != CONFIG)
+    return _settings(entries, parse_scalar, environ.get(f"{PREFIX}ALGO", ""), mistakes, CONFIG)
 
 
 def _is_link(name: str, text: str) -> bool:
     return bool(_LINK.fullmatch(name)) or (name.endswith("_PORT") and text.startswith(("tcp://", "udp://")))
 
 
-def scalar(field: FieldInfo, text: str) -> Any:
+def parse_scalar(field: FieldInfo, text: str) -> Any:
     """Text from the environment or a flag as a value: a mapping is parsed as JSON or YAML, anything else stays text."""
     if get_origin(field.annotation) is not dict:
         return text
     with suppress(ValueError, RecursionError):
-        return json.loads(text, object_pairs_hook=_each_once)
+        return json.loads(text, object_pairs_hook=_refuse_repeated_keys)
     with suppress(yaml.YAMLError, ValueError, RecursionError):
-        return _typed(field, _parsed(text, _StrictLoader))
+        return _convert_value(field, _parse_yaml(text, _StrictLoader))
     return text  # which validation refuses
 
 
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(mapping := dict(pairs)) < len(pairs):
         raise ValueError("a key stands twice")  # as YAML, it is refused in a sentence
     return mapping
 
 
-def _typed(field: FieldInfo, value: Any) -> Any:
+def _convert_value(field: FieldInfo, value: Any) -> Any:
     """A value from YAML: the numbers of a mapping are numbers, other settings take them from text as well."""
-    return _with_numbers(value) if get_origin(field.annotation) is dict else value
+    return _convert_numbers(value) if get_origin(field.annotation) is dict else value
 
 
-def _with_numbers(value: Any) -> Any:
+def _convert_numbers(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _with_numbers(part) for key, part in value.items()}
+        return {key: _convert_numbers(part) for key, part in value.items()}
     if isinstance(value, list):
-        return [_with_numbers(part) for part in value]
+        return [_convert_numbers(part) for part in value]
     return float(value) if isinstance(value, NumberText) else value

@@ -3,7 +3,7 @@
     config = load(sys.argv[1:], os.environ)
 
 Several --config files are read in order, each over the one before; BEAST_CONFIG is used if there is no --config. The
-entries of a mapping, such as `env.kwargs`, are added to those of the layers below (`Given.over`).
+entries of a mapping, such as `env.kwargs`, are added to those of the layers below (`GivenValue.over`).
 Every value of every layer is checked, even one that a higher layer replaces, and all mistakes are reported at once.
 """
 
@@ -18,33 +18,58 @@ from pydantic import ValidationError
 from zerobeast.common.config import preset as presets
 from zerobeast.common.config import remarks, trust
 from zerobeast.common.config.describe import differences, dump, expectation, settings_help
-from zerobeast.common.config.layers import Given, by_files, from_tree, merged
-from zerobeast.common.config.relations import Groups, broken, deterministic_layer, reopened, short_layer
+from zerobeast.common.config.layers import GivenValue, flatten_tree, merge_layers, select_file_values
+from zerobeast.common.config.relations import (
+    Groups,
+    deterministic_layer,
+    drop_open_settings,
+    find_broken_relations,
+    short_layer,
+)
 from zerobeast.common.config.request import ALGO, Request
-from zerobeast.common.config.table import LEVELS, NAMES, RUN, TREE, home_of, nested, settings_of, table_for, value_at
-from zerobeast.common.errors import BeastError, ConfigError, raising
+from zerobeast.common.config.settings_table import (
+    LEVELS,
+    NAMES,
+    RUN,
+    TREE,
+    home_of,
+    nest,
+    settings_of,
+    table_for,
+    value_at,
+)
+from zerobeast.common.errors import BeastError, ConfigError, raise_as
 from zerobeast.common.settings import AlgorithmSpec, Relation, RunConfig, Section, spec_of
 from zerobeast.common.wire import EnvSpec, short
 
-__all__ = ["Loaded", "Request", "differences", "dump", "gather", "load", "resolve", "settings_help"]
+__all__ = [
+    "LoadedSettings",
+    "Request",
+    "differences",
+    "dump",
+    "load_config",
+    "resolve",
+    "resolve_flags",
+    "settings_help",
+]
 
 log = logging.getLogger(__name__)
 DEFAULTS = "the defaults"
 
-#: returns the spec of the environment that settings name; takes path of a setting -> its unchecked `Given`
-Describe = Callable[[Mapping[str, Given]], EnvSpec]
+#: returns the spec of the environment that settings name; takes path of a setting -> its unchecked `GivenValue`
+Describe = Callable[[Mapping[str, GivenValue]], EnvSpec]
 
 
-class Loaded(NamedTuple):
+class LoadedSettings(NamedTuple):
     """The settings of a run and where they come from."""
 
     config: RunConfig
     own: Any  #: an instance of the request's `own`
     origins: Mapping[str, str]  #: path -> layer, of every setting that a layer gives
     notes: tuple[str, ...]  #: remarks for the log, such as on flags without effect
-    in_files: tuple[Given, ...] = ()  #: what files alone give
+    in_files: tuple[GivenValue, ...] = ()  #: what files alone give
 
-    def for_its_env(self, file: str) -> "Loaded":
+    def for_its_env(self, file: str) -> "LoadedSettings":
         """The same, without `evaluate.levels` of a run's file if another layer gives another environment.
 
         Args:
@@ -58,18 +83,20 @@ class Loaded(NamedTuple):
         in_files = tuple(one for one in self.in_files if one.path != LEVELS)
         config = self.config.model_copy(update={"evaluate": evaluate})
         note = f"{self.origins[LEVELS]} has no effect, because env.id is given anew"
-        return Loaded(config, self.own, origins, (*self.notes, note), in_files)
+        return LoadedSettings(config, self.own, origins, (*self.notes, note), in_files)
 
 
-def load(argv: Sequence[str], environ: Mapping[str, str]) -> RunConfig:
+def load_config(argv: Sequence[str], environ: Mapping[str, str]) -> RunConfig:
     """The settings of a run alone, as `resolve` finds them; its notes are logged."""
-    loaded = gather(argv, environ)
+    loaded = resolve_flags(argv, environ)
     for note in loaded.notes:
         log.warning("%s", note)
     return loaded.config
 
 
-def gather(argv: Sequence[str], environ: Mapping[str, str], *, own: type[Section] = Section, **how: Any) -> Loaded:
+def resolve_flags(
+    argv: Sequence[str], environ: Mapping[str, str], *, own: type[Section] = Section, **how: Any
+) -> LoadedSettings:
     """As `resolve`, of flags and variables alone; `how` is for `resolve`."""
     return resolve(Request.of_flags(argv, environ, own), **how)
 
@@ -81,7 +108,7 @@ def resolve(
     groups: Groups | None = None,
     read_only: bool = False,
     partial: bool = False,
-) -> Loaded:
+) -> LoadedSettings:
     """The settings that a request makes.
 
     Args:
@@ -97,41 +124,41 @@ def resolve(
     mistakes = [*request.mistakes]
     above, inherited = layers = request.layers(mistakes)
     given = layers.given
-    in_files = by_files(given)
-    refusals = trust.refusals(in_files, merged(given), request.confirmed, read_only=read_only)
+    in_files = select_file_values(given)
+    refusals = trust.refusals(in_files, merge_layers(given), request.confirmed, read_only=read_only)
     if any(trust.guard_at(path).always for path in refusals):  # nothing below may import it
         raise ConfigError.of(refusals.values())
     mistakes += refusals.values()
     spec = _algorithm(_highest(above), mistakes)
-    mistakes += request.refused(spec.name)
+    mistakes += request.unknown_flag_errors(spec.name)
     preset, lowest = _preset(above, spec, None if refusals else describe, mistakes)
-    good, refused = dict[str, Given](), set[str]()
+    good, refused = dict[str, GivenValue](), set[str]()
     for layer in (lowest, *above, [preset]):
-        checked, bad = check(layer, mistakes)
+        checked, bad = check_layer(layer, mistakes)
         if layer in inherited and ALGO in checked:  # of another algorithm, it has none of these
-            checked = reopened(checked, good, _tree({**good, **checked}, spec), groups)
-        good = merged([*good.values(), *checked.values()])
+            checked = drop_open_settings(checked, good, _tree({**good, **checked}, spec), groups)
+        good = merge_layers([*good.values(), *checked.values()])
         refused |= bad
     config = _tree(good, spec)
-    good |= check([*deterministic_layer(config, good, groups), *short_layer(config, good)], mistakes)[0]
+    good |= check_layer([*deterministic_layer(config, good, groups), *short_layer(config, good)], mistakes)[0]
     config = _tree(good, spec)
     origins = {path: given.where for path, given in good.items()}
     if not partial:
-        with raising(ConfigError, f"algo {spec.name}: relations"):
-            found = list(broken(config, groups))
-        mistakes += [_broken(relation, good) for relation in found if not refused.intersection(relation.paths)]
-        with raising(ConfigError, f"algo {spec.name}: unused"):
-            mistakes += remarks.unused(config, origins)
-    own_good, _ = check(request.own_given, mistakes, request.own)
+        with raise_as(ConfigError, f"algo {spec.name}: relations"):
+            found = list(find_broken_relations(config, groups))
+        mistakes += [_clash_error(relation, good) for relation in found if not refused.intersection(relation.paths)]
+        with raise_as(ConfigError, f"algo {spec.name}: unused"):
+            mistakes += remarks.find_unused_flags(config, origins)
+    own_good, _ = check_layer(request.own_given, mistakes, request.own)
     if mistakes:
         raise ConfigError.of(mistakes)  # `describe` may have found some of them too
     if not partial:
         trust.confirm(given, config)
     flags_of_command = request.own.model_validate({path: one.value for path, one in own_good.items()})
-    return Loaded(config, flags_of_command, origins, tuple(remarks.notes(config, origins)), in_files)
+    return LoadedSettings(config, flags_of_command, origins, tuple(remarks.notes(config, origins)), in_files)
 
 
-def _algorithm(given: Mapping[str, Given], mistakes: list[BeastError]) -> AlgorithmSpec:
+def _algorithm(given: Mapping[str, GivenValue], mistakes: list[BeastError]) -> AlgorithmSpec:
     """The algorithm of the run, which a preset that is named may choose.
 
     Raises:
@@ -140,7 +167,7 @@ def _algorithm(given: Mapping[str, Given], mistakes: list[BeastError]) -> Algori
     algo, preset = given[ALGO], str(given["preset"].value)
     if algo.where == DEFAULTS and preset:
         with suppress(ConfigError):  # for which it is refused later
-            algo = Given(ALGO, presets.read(preset).get(ALGO, algo.value), f"preset {preset}")
+            algo = GivenValue(ALGO, presets.load_preset(preset).get(ALGO, algo.value), f"preset {preset}")
     try:
         return spec_of(str(algo.value))
     except ConfigError as error:
@@ -149,8 +176,8 @@ def _algorithm(given: Mapping[str, Given], mistakes: list[BeastError]) -> Algori
 
 
 def _preset(
-    above: list[list[Given]], spec: AlgorithmSpec, describe: Describe | None, mistakes: list[BeastError]
-) -> tuple[Given, list[Given]]:
+    above: list[list[GivenValue]], spec: AlgorithmSpec, describe: Describe | None, mistakes: list[BeastError]
+) -> tuple[GivenValue, list[GivenValue]]:
     """The preset that the layers name, or else the one that fits, and its settings."""
     given = _highest(above)
     preset = given["preset"]
@@ -158,34 +185,34 @@ def _preset(
         if not preset.value:
             env_id, ask = str(given["env.id"].value), partial(describe, given) if describe else None
             with_arguments = "env.kwargs" in given and bool(given["env.kwargs"].value)
-            name = presets.fitting(env_id, spec, ask, with_arguments=with_arguments)
-            preset = Given("preset", name, f"chosen for {env_id} and {spec.name}")
-        tree = presets.of(spec, presets.read(str(preset.value), spec))
+            name = presets.choose_preset(env_id, spec, ask, with_arguments=with_arguments)
+            preset = GivenValue("preset", name, f"chosen for {env_id} and {spec.name}")
+        tree = presets.select_settings(spec, presets.load_preset(str(preset.value), spec))
         if not given["preset"].value and "-" not in preset.value and spec.name not in tree:
             why = "which has no preset of its own and gets the settings that suit IMPALA"
             preset = preset._replace(where=f"{preset.where}, {why}")
-        return preset, list(from_tree(tree, f"preset {preset.value}", mistakes))
+        return preset, list(flatten_tree(tree, f"preset {preset.value}", mistakes))
     except ConfigError as error:
         mistakes.append(error)
         return preset, []
 
 
-def _highest(layers: list[list[Given]]) -> dict[str, Given]:
+def _highest(layers: list[list[GivenValue]]) -> dict[str, GivenValue]:
     """The highest value given for each setting, unchecked, with defaults for the settings that choose the preset."""
-    chosen_by = {path: Given(path, RUN[path].default, DEFAULTS) for path in NAMES}
-    return chosen_by | merged(entry for layer in layers for entry in layer)
+    chosen_by = {path: GivenValue(path, RUN[path].default, DEFAULTS) for path in NAMES}
+    return chosen_by | merge_layers(entry for layer in layers for entry in layer)
 
 
-def check(
-    layer: Sequence[Given], mistakes: list[BeastError], own: type[Section] | None = None
-) -> tuple[dict[str, Given], set[str]]:
+def check_layer(
+    layer: Sequence[GivenValue], mistakes: list[BeastError], own: type[Section] | None = None
+) -> tuple[dict[str, GivenValue], set[str]]:
     """The valid values of one layer, parsed, and the paths of those that are refused; `own` are a command's flags."""
-    good: dict[str, Given] = {}
+    good: dict[str, GivenValue] = {}
     refused: set[str] = set()
-    for path, given in merged(layer).items():
+    for path, given in merge_layers(layer).items():
         try:
             model, field = (own, path) if own else home_of(path)
-            parsed = model.model_validate(nested({field: given.value}))
+            parsed = model.model_validate(nest({field: given.value}))
         except ValidationError as error:
             detail = error.errors()[0]
             custom = str(detail["ctx"]["error"]) if detail["type"] == "value_error" else ""
@@ -198,16 +225,16 @@ def check(
     return good, refused
 
 
-def _tree(good: Mapping[str, Given], spec: AlgorithmSpec) -> RunConfig:
+def _tree(good: Mapping[str, GivenValue], spec: AlgorithmSpec) -> RunConfig:
     values = {path: given.value for path, given in good.items()}
     own = table_for(values, spec.name)
     try:
-        return RunConfig.model_validate(nested({path: value for path, value in values.items() if path in own}))
+        return RunConfig.model_validate(nest({path: value for path, value in values.items() if path in own}))
     except ValidationError as error:  # each value is valid: a validator of the algorithm relates several
         sentence = f"algo {spec.name}: {'; '.join(detail['msg'] for detail in error.errors())}"
         raise ConfigError(sentence, path=ALGO, value=spec.name) from error
 
 
-def _broken(relation: Relation, good: Mapping[str, Given]) -> ConfigError:
+def _clash_error(relation: Relation, good: Mapping[str, GivenValue]) -> ConfigError:
     sources = dict.fromkeys(f"{good[path].where}" for path in relation.paths if path in good)
     return relation.mistake(", ".join(sources) or DEFAULTS)

@@ -15,20 +15,20 @@ from typing import Any
 
 from zerobeast.common.config.layers import read_yaml
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings import MIN_SHALLOW_SIDE, AlgorithmSpec, NetConfig, Reading, Run, usable
-from zerobeast.common.settings.algorithm import section
+from zerobeast.common.settings import MIN_SHALLOW_SIDE, AlgorithmSpec, NetConfig, Reading, Run, find_usable
+from zerobeast.common.settings.algorithm import spec_of_section
 from zerobeast.common.text import did_you_mean, split_ids
 from zerobeast.common.wire import EnvSpec
 
 FOLDER = Path(__file__).parent / "presets"
-OTHERS = "classic"
+OTHER_FAMILY = "classic"
 FAMILIES = (
     ("atari", re.compile(r".*NoFrameskip|ALE/[^:]*$|zipf/Gridworld(-uniform|-rare)?$")),
     ("minatar", re.compile(r"(MinAtar/|zipf/Gridworld-small)[^:]*$")),
     ("football", re.compile(r"football/[^:]*$")),
     ("cartpole", re.compile(r"CartPole-v\d")),
     ("lunarlander", re.compile(r"LunarLander-v\d")),
-    (OTHERS, re.compile(r"(Acrobot|MountainCar)-v\d")),
+    (OTHER_FAMILY, re.compile(r"(Acrobot|MountainCar)-v\d")),
     (
         "control",
         re.compile(
@@ -39,9 +39,9 @@ FAMILIES = (
 )
 
 
-def names() -> list[str]:
+def list_presets() -> list[str]:
     """The presets of this project and of all algorithms."""
-    return sorted(_files(usable()))
+    return sorted(_files(find_usable()))
 
 
 def _files(specs: Iterable[AlgorithmSpec]) -> dict[str, Path]:
@@ -56,7 +56,7 @@ def _family_by_spaces(env: EnvSpec) -> str:
         return "control"
     sides = [min(array.image_size or ()) for array in env.obs.arrays if Reading.of(array, NetConfig()).convolved]
     if not sides:
-        return OTHERS
+        return OTHER_FAMILY
     return "atari" if max(sides) >= MIN_SHALLOW_SIDE else "minatar"
 
 
@@ -65,7 +65,7 @@ def family_of(env_id: str) -> str | None:
     return next((name for name, pattern in FAMILIES if pattern.match(env_id)), None)
 
 
-def fitting(
+def choose_preset(
     env_id: str,
     spec: AlgorithmSpec,
     describe: Callable[[], EnvSpec] | None = None,
@@ -83,24 +83,24 @@ def fitting(
     family = family_of(split_ids(env_id)[0])
     if describe and (with_arguments or not family):
         family = _family_by_spaces(describe())
-    family, known = family or OTHERS, _files(spec.lineage)
-    for each in (family, OTHERS):
+    family, known = family or OTHER_FAMILY, _files(spec.lineage)
+    for each in (family, OTHER_FAMILY):
         for name in (*(f"{each}-{one.name}" for one in spec.lineage), each):
             if name in known:
                 return name
-    raise AssertionError(f"there is a preset {OTHERS}")
+    raise AssertionError(f"there is a preset {OTHER_FAMILY}")
 
 
-def read(name: str, spec: AlgorithmSpec | None = None) -> dict[str, Any]:
+def load_preset(name: str, spec: AlgorithmSpec | None = None) -> dict[str, Any]:
     """The settings of a preset, for this algorithm or for any.
 
     Raises:
       ConfigError: there is no preset of that name, or it belongs to an algorithm that is no ancestor of this one.
     """
-    owner = section(name.rpartition("-")[2])
+    owner = spec_of_section(name.rpartition("-")[2])
     files = _files([owner] if owner else [])
     if name not in files:
-        sentence = f"preset {name!r}: unknown{did_you_mean(name, names())} (known: {', '.join(names())})"
+        sentence = f"preset {name!r}: unknown{did_you_mean(name, list_presets())} (known: {', '.join(list_presets())})"
         raise ConfigError(sentence, path="preset", value=name)
     if spec and name not in (fit := _files(spec.lineage)):
         expected = f"one of {', '.join(sorted(fit))}"
@@ -109,7 +109,7 @@ def read(name: str, spec: AlgorithmSpec | None = None) -> dict[str, Any]:
     return read_yaml(files[name], f"preset {name}")
 
 
-def of(spec: AlgorithmSpec, tree: dict[str, Any]) -> dict[str, Any]:
+def select_settings(spec: AlgorithmSpec, tree: dict[str, Any]) -> dict[str, Any]:
     """The settings of a preset for an algorithm: those of its parents are its own, those of others are left out."""
     lineage = [one.name for one in spec.lineage]
     own = next(({spec.name: tree[one]} for one in lineage if one in tree), {})

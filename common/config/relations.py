@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import chain
 from typing import Any
 
-from zerobeast.common.config.layers import Given
-from zerobeast.common.config.table import TREE, table_of, value_at
-from zerobeast.common.settings import PAST, Relation, RunConfig
+from zerobeast.common.config.layers import GivenValue
+from zerobeast.common.config.settings_table import TREE, table_of, value_at
+from zerobeast.common.settings import PAST_OPPONENT, Relation, RunConfig
 from zerobeast.common.settings.facts import facts_of
 from zerobeast.common.text import as_text
 
@@ -24,15 +24,15 @@ Groups = Callable[[RunConfig], int]
 Clash = tuple[str, ...]  #: settings that do not fit together, and what is expected of the first one
 
 
-def broken(config: RunConfig, groups: Groups | None) -> Iterator[Relation]:
-    """The relations that are broken; `groups` as for `implied`."""
+def find_broken_relations(config: RunConfig, groups: Groups | None) -> Iterator[Relation]:
+    """The relations that are broken; `groups` as for `deterministic_values`."""
     yield from config.algorithm.relations(config.section, config)
-    own = (_run, _evaluations, _ranks, _memory, _opponent)
+    own = (_run_clashes, _evaluations, _ranks, _memory, _opponent)
     for *paths, expected in chain(*(clashes(config) for clashes in own), _deterministic(config, groups)):
         yield Relation.of({path: value_at(config, path) for path in paths}, expected)
 
 
-def _run(config: RunConfig) -> Iterator[Clash]:
+def _run_clashes(config: RunConfig) -> Iterator[Clash]:
     """Settings of a run that clash."""
     if config.actor.envs_per_group > config.broker.max_batch_rows:
         yield "broker.max_batch_rows", "actor.envs_per_group", "at least that many, otherwise no request fits a batch"
@@ -97,7 +97,7 @@ def _opponent(config: RunConfig) -> Iterator[Clash]:
     """Settings that clash with `env.opponent`."""
     if config.env.opponents and not config.env.opponent:
         yield "env.opponents", "env.opponent", "none, because no policy acts for them"
-    if config.env.opponent == PAST and not config.learner.checkpoint_every_steps:
+    if config.env.opponent == PAST_OPPONENT and not config.learner.checkpoint_every_steps:
         yield "learner.checkpoint_every_steps", "env.opponent", "above 0, because these checkpoints are the opponents"
     if config.deterministic and config.env.opponent:
         yield "env.opponent", DETERMINISTIC, "none, because opponents are drawn at random"
@@ -126,12 +126,12 @@ def _deterministic(config: RunConfig, groups: Groups | None) -> Iterator[Clash]:
             DETERMINISTIC,
             "always or never, because announcements of new versions arrive at arbitrary times",
         )
-    for path, (value, why) in implied(config, groups).items():
+    for path, (value, why) in deterministic_values(config, groups).items():
         if value_at(config, path) != value:
             yield path, DETERMINISTIC, f"{as_text(value)}, so that {why}"
 
 
-def implied(config: RunConfig, groups: Groups | None) -> dict[str, tuple[Any, str]]:
+def deterministic_values(config: RunConfig, groups: Groups | None) -> dict[str, tuple[Any, str]]:
     """Setting -> the value that it must have, and why; empty for a run that is not deterministic.
 
     Args:
@@ -155,47 +155,49 @@ def implied(config: RunConfig, groups: Groups | None) -> dict[str, tuple[Any, st
     return needed
 
 
-def short_layer(config: RunConfig, origins: Mapping[str, Given]) -> Iterator[Given]:
+def short_layer(config: RunConfig, origins: Mapping[str, GivenValue]) -> Iterator[GivenValue]:
     """Shorter starts for a short run: at most the declared shares of `total_steps`, if the user leaves them open."""
     for path in table_of(config) if not is_open("total_steps", origins) else ():
         value = value_at(config, path)
-        if is_open(path, origins) and (most := _bounded(path, value, config.total_steps)) != value:
-            yield Given(path, most, f"total_steps {config.total_steps}: {path}")
+        if is_open(path, origins) and (most := _bound_by_share(path, value, config.total_steps)) != value:
+            yield GivenValue(path, most, f"total_steps {config.total_steps}: {path}")
 
 
-def reopened(
-    given: Mapping[str, Given], lower: Mapping[str, Given], config: RunConfig, groups: Groups | None
-) -> dict[str, Given]:
+def drop_open_settings(
+    given: Mapping[str, GivenValue], lower: Mapping[str, GivenValue], config: RunConfig, groups: Groups | None
+) -> dict[str, GivenValue]:
     """The settings of another run without what it left open, so that what follows from these is found for this run.
 
     Args:
       given: all of that run.
       lower: the layers below.
       config: that run.
-      groups: as for `implied`.
+      groups: as for `deterministic_values`.
     """
-    found, needed = dict(given), implied(config.model_copy(update={DETERMINISTIC: True}), groups)
+    found, needed = dict(given), deterministic_values(config.model_copy(update={DETERMINISTIC: True}), groups)
     for path in (path for path in given if path in needed or facts_of(TREE[path]).share):
         value = lower[path].value if path in lower else TREE[path].default
         bound = needed[path][0] if path in needed and config.deterministic else value
-        if given[path].value in (value, bound, _bounded(path, value, config.total_steps)):
+        if given[path].value in (value, bound, _bound_by_share(path, value, config.total_steps)):
             del found[path]
     return found
 
 
-def _bounded(path: str, value: Any, total_steps: int) -> Any:
+def _bound_by_share(path: str, value: Any, total_steps: int) -> Any:
     """What a setting that is left open is in a run of this length."""
     share = facts_of(TREE[path]).share
     return min(value, max(1, int(share * total_steps))) if share else value
 
 
-def is_open(path: str, origins: Mapping[str, Given]) -> bool:
+def is_open(path: str, origins: Mapping[str, GivenValue]) -> bool:
     """Whether the user leaves a setting open."""
     return path not in origins or origins[path].where.startswith("preset ")
 
 
-def deterministic_layer(config: RunConfig, origins: Mapping[str, Given], groups: Groups | None) -> Iterator[Given]:
+def deterministic_layer(
+    config: RunConfig, origins: Mapping[str, GivenValue], groups: Groups | None
+) -> Iterator[GivenValue]:
     """The implied values of settings that the user leaves open."""
-    for path, (value, _) in implied(config, groups).items():
+    for path, (value, _) in deterministic_values(config, groups).items():
         if is_open(path, origins):
-            yield Given(path, value, f"{DETERMINISTIC} true: {path}")
+            yield GivenValue(path, value, f"{DETERMINISTIC} true: {path}")

@@ -14,28 +14,28 @@ from typing import Any, NamedTuple
 from pydantic.fields import FieldInfo
 
 from zerobeast.common.config import trust
-from zerobeast.common.config.flags import ALIASES, Flag, split
-from zerobeast.common.config.hints import no_setting
+from zerobeast.common.config.flags import ALIASES, Flag, parse_flags
+from zerobeast.common.config.hints import unknown_setting_error
 from zerobeast.common.config.layers import (
     CONFIG,
-    CONFIRMED,
+    CONFIRMED_FLAG,
     PREFIX,
-    Given,
-    Inherited,
-    from_environment,
-    from_tree,
+    GivenValue,
+    InheritedSettings,
+    flatten_tree,
+    parse_scalar,
+    read_environment,
     read_yaml,
-    scalar,
 )
-from zerobeast.common.config.table import SHORT, TREE, settings_of
-from zerobeast.common.config.values import plain_values
+from zerobeast.common.config.plain_values import plain_values
+from zerobeast.common.config.settings_table import SHORT_NAMES, TREE, settings_of
 from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.common.files.opening import named_text
+from zerobeast.common.files.regular_files import read_text_or_pipe
 from zerobeast.common.settings import Section, spec_of
 from zerobeast.common.text import as_text
 
 ALGO = "algo"
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+NO_SETTINGS: Mapping[str, Any] = MappingProxyType({})
 
 Tree = Mapping[str, Any]  #: of settings, as a file has it
 
@@ -43,11 +43,11 @@ Tree = Mapping[str, Any]  #: of settings, as a file has it
 class Layers(NamedTuple):
     """The layers of a request, the lowest first."""
 
-    every: list[list[Given]]
-    inherited: list[list[Given]]  #: those of another run
+    every: list[list[GivenValue]]
+    inherited: list[list[GivenValue]]  #: those of another run
 
     @property
-    def given(self) -> list[Given]:
+    def given(self) -> list[GivenValue]:
         return [one for layer in self.every for one in layer]
 
 
@@ -67,9 +67,9 @@ class Request:
       mistakes: in what could not be read.
     """
 
-    settings: Sequence[Given] = ()
+    settings: Sequence[GivenValue] = ()
     own: type[Section] = Section
-    own_given: Sequence[Given] = ()
+    own_given: Sequence[GivenValue] = ()
     files: Sequence[str] = ()
     environ: Mapping[str, str] = field(default_factory=dict)
     trees: Mapping[str, Tree] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class Request:
 
     @classmethod
     def of_flags(
-        cls, argv: Sequence[str], environ: Mapping[str, str] = NOTHING, own: type[Section] = Section
+        cls, argv: Sequence[str], environ: Mapping[str, str] = NO_SETTINGS, own: type[Section] = Section
     ) -> "Request":
         """What a command line gives.
 
@@ -88,19 +88,19 @@ class Request:
           environ, own: as of a request.
         """
         mistakes: list[BeastError] = []
-        flags, table = list(split(argv, mistakes)), settings_of(own)
+        flags, table = list(parse_flags(argv, mistakes)), settings_of(own)
         _import_algorithm([flag.text for flag in flags if flag.key == ALGO and flag.text], environ)
-        settings, own_given, files, unknown = list[Given](), list[Given](), list[str](), list[Flag]()
+        settings, own_given, files, unknown = list[GivenValue](), list[GivenValue](), list[str](), list[Flag]()
         confirmed = frozenset[str]()
         for flag in flags:
-            path = SHORT.get(flag.key) or ALIASES.get(flag.key, flag.key)
+            path = SHORT_NAMES.get(flag.key) or ALIASES.get(flag.key, flag.key)
             if path in table:
                 own_given += _of_flag(flag, path, table[path], mistakes)
             elif path in TREE:
                 settings += _of_flag(flag, path, TREE[path], mistakes)
             elif flag.key == CONFIG:
                 files += [one.value for one in _of_flag(flag, CONFIG, None, mistakes)]
-            elif flag.key == CONFIRMED:
+            elif flag.key == CONFIRMED_FLAG:
                 confirmed |= set(filter(None, (flag.text or "").split(",")))
             else:
                 unknown.append(flag)
@@ -108,7 +108,7 @@ class Request:
 
     @classmethod
     def of_values(
-        cls, values: Mapping[str, Any], environ: Mapping[str, str] = NOTHING, own: type[Section] = Section
+        cls, values: Mapping[str, Any], environ: Mapping[str, str] = NO_SETTINGS, own: type[Section] = Section
     ) -> "Request":
         """What a call in Python gives.
 
@@ -122,14 +122,16 @@ class Request:
         """
         found, table = plain_values(values), settings_of(own)
         _import_algorithm([str(value) for path, value in found if path == ALGO], environ)
-        settings, own_given, unknown = list[Given](), list[Given](), list[Flag]()
+        settings, own_given, unknown = list[GivenValue](), list[GivenValue](), list[Flag]()
         files = [str(value) for path, value in found if path == CONFIG]
         for name, value in found:
-            path, where = SHORT.get(name, name), f"argument {name}"
+            path, where = SHORT_NAMES.get(name, name), f"argument {name}"
             if path in table:
-                own_given.append(Given(path, value, where))
+                own_given.append(GivenValue(path, value, where))
             elif path in TREE:
-                settings.append(Given(path, scalar(TREE[path], value) if isinstance(value, str) else value, where))
+                settings.append(
+                    GivenValue(path, parse_scalar(TREE[path], value) if isinstance(value, str) else value, where)
+                )
             elif path != CONFIG:
                 unknown.append(Flag(name, as_text(value), where))
         return cls(settings, own, own_given, files, environ, unknown=unknown)
@@ -145,11 +147,15 @@ class Request:
 
     def with_defaults(self, values: Mapping[str, Any], where: str) -> "Request":
         """The same, with settings that hold unless a flag or value of the request gives them."""
-        return replace(self, settings=[*(Given(path, value, where) for path, value in values.items()), *self.settings])
+        return replace(
+            self, settings=[*(GivenValue(path, value, where) for path, value in values.items()), *self.settings]
+        )
 
     def with_values(self, values: Mapping[str, Any], where: str) -> "Request":
         """The same, with settings that hold whatever else is given."""
-        return replace(self, settings=[*self.settings, *(Given(path, value, where) for path, value in values.items())])
+        return replace(
+            self, settings=[*self.settings, *(GivenValue(path, value, where) for path, value in values.items())]
+        )
 
     def value(self, path: str) -> Any:
         """The unchecked value that a flag or value gives a setting, or a flag of the command; None if none does."""
@@ -164,23 +170,23 @@ class Request:
         """Read the files and variables; adds an error for every mistake."""
         _import_algorithm([self.algo], {})
         lowest = [(tree, list(_of_tree(label, tree, self.confirmed, mistakes))) for label, tree in self.trees.items()]
-        inherited = [layer for tree, layer in lowest if isinstance(tree, Inherited)]
+        inherited = [layer for tree, layer in lowest if isinstance(tree, InheritedSettings)]
         files = [list(_of_tree(*read, self.confirmed, mistakes)) for read in self._read(mistakes)]
-        every = [*(layer for _, layer in lowest), *files, list(from_environment(self.environ, mistakes))]
+        every = [*(layer for _, layer in lowest), *files, list(read_environment(self.environ, mistakes))]
         return Layers([*every, list(self.settings)], inherited)
 
     def _read(self, mistakes: list[BeastError]) -> Iterator[tuple[str, Tree]]:
         for name in self.files or filter(None, [self.environ.get(PREFIX + CONFIG.upper())]):
             label = f"file {name}"
             try:
-                yield label, read_yaml(Path(name), label, read=named_text)
+                yield label, read_yaml(Path(name), label, read=read_text_or_pipe)
             except ConfigError as error:
                 mistakes.append(error)
 
-    def refused(self, section: str) -> Iterator[BeastError]:
+    def unknown_flag_errors(self, section: str) -> Iterator[BeastError]:
         """An error for each unknown flag; suggestions are of the run and of algorithm `section`."""
-        others = [*SHORT, *settings_of(self.own), CONFIG, "help"]
-        yield from (no_setting(flag.where, flag.key, flag.text, section, others) for flag in self.unknown)
+        others = [*SHORT_NAMES, *settings_of(self.own), CONFIG, "help"]
+        yield from (unknown_setting_error(flag.where, flag.key, flag.text, section, others) for flag in self.unknown)
 
 
 def _import_algorithm(named: Sequence[str], environ: Mapping[str, str]) -> None:
@@ -191,7 +197,7 @@ def _import_algorithm(named: Sequence[str], environ: Mapping[str, str]) -> None:
             spec_of(algo)
 
 
-def _of_flag(flag: Flag, path: str, setting: FieldInfo | None, mistakes: list[BeastError]) -> list[Given]:
+def _of_flag(flag: Flag, path: str, setting: FieldInfo | None, mistakes: list[BeastError]) -> list[GivenValue]:
     text = flag.text
     if text is None and setting is not None and setting.annotation is bool:
         text = "true"
@@ -199,12 +205,12 @@ def _of_flag(flag: Flag, path: str, setting: FieldInfo | None, mistakes: list[Be
         what = f"a {'file' if path == CONFIG else 'value'} after it"
         mistakes.append(ConfigError(f"{flag.where}: expected {what}", path=path, expected=what, layer=flag.where))
         return []
-    return [Given(path, scalar(setting, text) if setting else text, flag.where)]
+    return [GivenValue(path, parse_scalar(setting, text) if setting else text, flag.where)]
 
 
-def _of_tree(label: str, tree: Tree, known: frozenset[str], mistakes: list[BeastError]) -> Iterator[Given]:
-    algo = Given(ALGO, str(tree.get(ALGO)), f"{label}: {ALGO}")
+def _of_tree(label: str, tree: Tree, known: frozenset[str], mistakes: list[BeastError]) -> Iterator[GivenValue]:
+    algo = GivenValue(ALGO, str(tree.get(ALGO)), f"{label}: {ALGO}")
     if ":" in algo.value and not trust.refusals([algo], {}, known):
         with suppress(ConfigError):  # which whoever needs the algorithm reports
             spec_of(algo.value)  # so that its settings are among those that are read
-    return from_tree(tree, label, mistakes)
+    return flatten_tree(tree, label, mistakes)

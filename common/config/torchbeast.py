@@ -12,7 +12,7 @@ from pathlib import Path
 
 import yaml
 
-from zerobeast.common.config.flags import Flag, split
+from zerobeast.common.config.flags import Flag, parse_flags
 from zerobeast.common.errors import BeastError
 
 PRESET = "torchbeast"
@@ -21,7 +21,7 @@ ACTORS, GROUPS = "num_actors", 2  #: its flag that counts environments; env grou
 TABLE: dict[str, str] = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8"))
 
 
-def expanded(argv: Sequence[str], remark: Callable[[str], object]) -> list[str]:
+def translate_flags(argv: Sequence[str], remark: Callable[[str], object]) -> list[str]:
     """The same command line without flags of TorchBeast, which are understood if it names the preset.
 
     Args:
@@ -34,25 +34,25 @@ def expanded(argv: Sequence[str], remark: Callable[[str], object]) -> list[str]:
     if not any(PRESET in word for word in argv):
         return list(argv)
     others: list[BeastError] = []  # about arguments that are no flags, which whoever reads the rest refuses
-    flags = list(split(argv, others))
+    flags = list(parse_flags(argv, others))
     if ("preset", PRESET) not in [(flag.key, flag.text) for flag in flags]:
         return list(argv)
-    theirs = [word for flag in flags if flag.key in TABLE for word in _ours(flag, remark)]
+    theirs = [word for flag in flags if flag.key in TABLE for word in _translate_flag(flag, remark)]
     ours = [_with_value(f"--{flag.name}", flag.text) for flag in flags if flag.key not in TABLE]
     return [*(str(other.value) for other in others), *theirs, *ours]
 
 
-def _ours(flag: Flag, remark: Callable[[str], object]) -> Iterator[str]:
+def _translate_flag(flag: Flag, remark: Callable[[str], object]) -> Iterator[str]:
     meaning, text = TABLE[flag.key], flag.text
     if not meaning.startswith("--"):
         remark(f"--{flag.name} is not needed here: {meaning}")
         return
     if flag.key == ACTORS:
         if not (text or "").isdecimal():
-            raise flag.refused("a whole number")
+            raise flag.refusal("a whole number")
         text = str(ceil(int(text or 0) / GROUPS))
     if "=" in meaning and text not in (None, "1", "true", "True"):
-        raise flag.refused("no value, as it switches something on")
+        raise flag.refusal("no value, as it switches something on")
     yield from (word if "=" in word else _with_value(word, text) for word in meaning.split())
 
 

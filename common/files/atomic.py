@@ -7,13 +7,13 @@ from errno import EBADF, EINVAL, ENOSYS, ENOTSUP
 from pathlib import Path
 
 from zerobeast.common.errors import BeastError, ConfigError, DiskError, is_transient
-from zerobeast.common.files.opening import opened
+from zerobeast.common.files.regular_files import open_regular
 
 UNSUPPORTED = frozenset((EINVAL, EBADF, ENOTSUP, ENOSYS))  #: from fsync of a folder on some network file systems
 
 
 @contextlib.contextmanager
-def explained(what: str, kind: type[BeastError] = ConfigError) -> Iterator[None]:
+def explain_os_errors(what: str, kind: type[BeastError] = ConfigError) -> Iterator[None]:
     """Turn an OSError into an error of this kind that begins with `what`, such as a path that cannot be written.
 
     It is a DiskError if the same call may succeed later. The file is named if it is another one than `what` names.
@@ -27,7 +27,7 @@ def explained(what: str, kind: type[BeastError] = ConfigError) -> Iterator[None]
 
 
 @contextlib.contextmanager
-def drafted(path: Path, *, durable: bool) -> Iterator[Path]:
+def draft_file(path: Path, *, durable: bool) -> Iterator[Path]:
     """A place for a file that replaces `path` when the context is left, or is removed if that is by an error.
 
     What a killed process left there goes first, and so does a link, which would lead elsewhere.
@@ -73,12 +73,12 @@ def write_atomically(path: Path, contents: str | bytes | memoryview, *, durable:
     Args:
       path: of the file.
       contents: of the new one.
-      durable: whether that holds if the machine loses power, as for `drafted`.
+      durable: whether that holds if the machine loses power, as for `draft_file`.
 
     Raises:
       ConfigError: its folder cannot be written.
     """
-    with explained(f"{path} cannot be written"), drafted(path, durable=durable) as draft:
+    with explain_os_errors(f"{path} cannot be written"), draft_file(path, durable=durable) as draft:
         draft.write_bytes(contents.encode() if isinstance(contents, str) else contents)
 
 
@@ -90,7 +90,7 @@ class Journal:
     """
 
     def __init__(self, path: Path) -> None:
-        self._file = opened(path, "ab", buffering=0)
+        self._file = open_regular(path, "ab", buffering=0)
         self.size = self._file.seek(0, os.SEEK_END)  #: bytes
 
     def write(self, entry: bytes, *, sync: bool = False) -> None:

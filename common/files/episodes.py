@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from zerobeast.common.files import run_files
-from zerobeast.common.files.growing import Growing
+from zerobeast.common.files.table_tail import TableTail
 
 Row = dict[str, Any]  #: agent_steps, env, return (None: not finite), length and, as info/NAME, numbers of its last info
-FULL = ".1.csv"  #: how the name of a file that is full ends
+FULL_SUFFIX = ".1.csv"  #: how the name of a file that is full ends
 
 
 class Episodes:
@@ -28,12 +28,12 @@ class Episodes:
 
     def __init__(self, folder: Path, agent_steps: float) -> None:
         self._path, self._steps = folder / run_files.EPISODES, agent_steps
-        self._lines = Growing(self._path)
+        self._lines = TableTail(self._path)
         self._lines.new()
 
     def new(self) -> list[Row]:
         """Episodes that were written since the last call; if the learner drops some, those of later agent steps."""
-        full, lines = self._lines.under(self._path.with_suffix(FULL)), self._lines.new()
+        full, lines = self._lines.under(self._path.with_suffix(FULL_SUFFIX)), self._lines.new()
         rows = [*_rows([*full.new(), *lines] if self._lines.again else lines)]
         if self._lines.again and full.again:  # not because it was full: the learner dropped what it does not know
             rows = [row for row in rows if row["agent_steps"] > self._steps]
@@ -41,10 +41,10 @@ class Episodes:
         return rows
 
 
-def read(folder: Path) -> list[Row]:
+def read_episodes(folder: Path) -> list[Row]:
     """All episodes that are still there, oldest first."""
     path = folder / run_files.EPISODES
-    return [row for each in (path.with_suffix(FULL), path) for row in _rows(Growing(each).new())]
+    return [row for each in (path.with_suffix(FULL_SUFFIX), path) for row in _rows(TableTail(each).new())]
 
 
 def _rows(lines: Iterable[bytes]) -> Iterator[Row]:

@@ -36,7 +36,7 @@ class EvaluationQueue:
 
     def waits(self, now: float) -> bool:
         """Whether policies wait and the evaluator gets on with them, however long that takes."""
-        count, seen = len(run_files.kept(self._folder.parent, run_files.TO_EVALUATE)), -1
+        count, seen = len(run_files.list_checkpoints(self._folder.parent, run_files.TO_EVALUATE)), -1
         with contextlib.suppress(OSError):
             seen = self._folder.stat().st_mtime_ns
         if seen != self._seen or not count:

@@ -21,23 +21,23 @@ from typing import Any
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
-from zerobeast.common.files.atomic import explained, write_atomically
-from zerobeast.common.files.opening import MOST_ROWS, opened, small_text
+from zerobeast.common.files.atomic import explain_os_errors, write_atomically
+from zerobeast.common.files.regular_files import MAX_TABLE_BYTES, open_regular, read_small_text
 from zerobeast.common.text import split_ids
 
 csv.field_size_limit(1 << 24)  # a cell has the returns of all episodes
 LISTS = {"returns": float, "lengths": int}
 LOCK, TRIES = ".lock", 500  #: beside the policies that wait; for 10 s
 TEXTS = ("env", "level", "actions")
-OF_STEPS = ("agent_steps", "env_frames", "elapsed_s", "seed")  #: columns that are no results
-SAMPLED = "-sampled"  #: ends names of videos and curves that are not of greedy actions
+STEP_COLUMNS = ("agent_steps", "env_frames", "elapsed_s", "seed")  #: columns that are no results
+SAMPLED_SUFFIX = "-sampled"  #: ends names of videos and curves that are not of greedy actions
 
 BEST_IN_TRAINING = "Best in training: by the mean return of 100 episodes with sampled actions, not by an evaluation."
 
 Row = dict[str, Any]  #: text, a number (None where there is none), or a list of numbers
 
 
-def read(folder: Path) -> list[Row]:
+def read_evaluations(folder: Path) -> list[Row]:
     """The evaluations of the run in a folder so far, oldest first.
 
     Raises:
@@ -47,8 +47,8 @@ def read(folder: Path) -> list[Row]:
     if not path.exists():
         return []
     try:
-        with explained(f"{path}: cannot be read"):
-            table = csv.DictReader(small_text(path, MOST_ROWS).splitlines())
+        with explain_os_errors(f"{path}: cannot be read"):
+            table = csv.DictReader(read_small_text(path, MAX_TABLE_BYTES).splitlines())
         return [_row(cells) for cells in table]
     except (ValueError, OverflowError, csv.Error) as error:
         line = "" if isinstance(error, UnicodeError) else f", line {table.line_num}"
@@ -63,31 +63,31 @@ def table_lock(folder: Path) -> Iterator[None]:
       DiskError: another process does not finish.
       ConfigError: the folder cannot be written.
     """
-    with explained(f"{folder / run_files.EVALUATIONS} cannot be changed"), contextlib.ExitStack() as stack:
+    with explain_os_errors(f"{folder / run_files.EVALUATIONS} cannot be changed"), contextlib.ExitStack() as stack:
         if (queue := folder / run_files.TO_EVALUATE).is_dir():  # otherwise there is no evaluator
-            file = stack.enter_context(opened(queue / LOCK, "ab"))
+            file = stack.enter_context(open_regular(queue / LOCK, "ab"))
             run_files.lock(file.fileno(), folder, TRIES)
         yield
 
 
-def append(folder: Path, new: Sequence[Mapping[str, Any]]) -> None:
-    """Add the evaluations of a policy, in place of earlier ones with the same `key`.
+def append_evaluations(folder: Path, new: Sequence[Mapping[str, Any]]) -> None:
+    """Add the evaluations of a policy, in place of earlier ones with the same `evaluation_key`.
 
     Raises:
       ConfigError: the file cannot be written; it is as it was.
     """
-    replaced = set(map(key, new))
-    before = [row for row in read(folder) if key(row) not in replaced]
-    write(folder, [*before, *map(dict, new)])
+    replaced = set(map(evaluation_key, new))
+    before = [row for row in read_evaluations(folder) if evaluation_key(row) not in replaced]
+    write_evaluations(folder, [*before, *map(dict, new)])
 
 
-def key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def evaluation_key(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """What an evaluation is of: step, environment and kind of actions."""
     return tuple(map(row.get, ("agent_steps", "env", "actions")))
 
 
-def write(folder: Path, rows: Sequence[Row]) -> None:
-    """Replace all evaluations. Raises ConfigError as `append`."""
+def write_evaluations(folder: Path, rows: Sequence[Row]) -> None:
+    """Replace all evaluations. Raises ConfigError as `append_evaluations`."""
     text, last = io.StringIO(), ("returns", "lengths")
     names = dict.fromkeys(name for row in rows for name in row if name not in last)
     table = csv.writer(text, lineterminator="\n")
@@ -96,7 +96,7 @@ def write(folder: Path, rows: Sequence[Row]) -> None:
     write_atomically(folder / run_files.EVALUATIONS, text.getvalue(), durable=True)
 
 
-def of_kind(rows: Sequence[Row], actions: str) -> list[Row]:
+def filter_by_actions(rows: Sequence[Row], actions: str) -> list[Row]:
     """Those in which the policy took such actions: "greedy", "sampled", or "" if that is not known.
 
     Returns of both kinds are not compared: they are those of two policies.
@@ -104,7 +104,7 @@ def of_kind(rows: Sequence[Row], actions: str) -> list[Row]:
     return [row for row in rows if (row.get("actions") or "") == actions]
 
 
-def by_steps(rows: Sequence[Row]) -> dict[int, dict[str, float]]:
+def mean_by_steps(rows: Sequence[Row]) -> dict[int, dict[str, float]]:
     """The numbers of each evaluated policy, as means over its environments, by agent steps."""
     found: dict[int, dict[str, list[float]]] = {}
     for row in rows:
@@ -116,25 +116,25 @@ def by_steps(rows: Sequence[Row]) -> dict[int, dict[str, float]]:
     return {steps: {name: sum(values) / len(values) for name, values in items} for steps, items in means}
 
 
-def curves(rows: Sequence[Row]) -> dict[str, float]:
+def curve_values(rows: Sequence[Row]) -> dict[str, float]:
     """The numbers in the evaluations of one policy, by name; names end in the environment if there are several."""
     several = len({row.get("env") for row in rows}) > 1
     return {
         f"eval/{name}{_ending(row.get('actions'))}" + (f"/{row.get('env')}" if several else ""): value
         for row in rows
         for name, value in row.items()
-        if isinstance(value, int | float) and name not in OF_STEPS
+        if isinstance(value, int | float) and name not in STEP_COLUMNS
     }
 
 
-def video(agent_steps: int, actions: str) -> Path:
+def video_path(agent_steps: int, actions: str) -> Path:
     """Where in its folder a run has the video of a policy that takes such actions."""
     return Path(run_files.VIDEOS, f"{agent_steps}{_ending(actions)}.mp4")
 
 
 def steps_of(path: Path) -> int:
     """The agent steps in the name of a checkpoint or a video; -1 if it has none."""
-    steps = path.stem.removesuffix(SAMPLED)
+    steps = path.stem.removesuffix(SAMPLED_SUFFIX)
     return int(steps) if steps.isdecimal() else -1
 
 
@@ -142,7 +142,7 @@ def best_in_training(checkpoint: Path, agent_steps: int) -> str:
     """A sentence on the best policy of a run that no evaluation has chosen; empty for any other checkpoint."""
     if (folder := run_files.saver_of(checkpoint)) and run_files.is_best(checkpoint):
         with contextlib.suppress(ConfigError):
-            if agent_steps not in by_steps(read(folder)):
+            if agent_steps not in mean_by_steps(read_evaluations(folder)):
                 return BEST_IN_TRAINING
     return ""
 
@@ -155,10 +155,12 @@ def scores(rows: Sequence[Row], names: Collection[str], actions: str) -> dict[in
     Args:
       rows: of evaluations, in whichever environments.
       names: ids of environments or, as in `evaluate.levels`, names of levels; "" are environments without such a name.
-      actions: as for `of_kind`.
+      actions: as for `filter_by_actions`.
     """
-    counted = [row for row in of_kind(rows, actions) if row.get("env") in names or (row.get("level") or "") in names]
-    return {steps: numbers["mean_return"] for steps, numbers in by_steps(counted).items()}
+    counted = [
+        row for row in filter_by_actions(rows, actions) if row.get("env") in names or (row.get("level") or "") in names
+    ]
+    return {steps: numbers["mean_return"] for steps, numbers in mean_by_steps(counted).items()}
 
 
 def first_level(levels: str) -> str:
@@ -167,7 +169,7 @@ def first_level(levels: str) -> str:
 
 
 def _ending(actions: str | None) -> str:
-    return SAMPLED if actions == "sampled" else ""
+    return SAMPLED_SUFFIX if actions == "sampled" else ""
 
 
 def _row(cells: dict[str, str]) -> Row:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
-from zerobeast.common.files.atomic import explained
+from zerobeast.common.files.atomic import explain_os_errors
 
 
 def refuse_links_outside(folder: Path) -> None:
@@ -18,7 +18,7 @@ def refuse_links_outside(folder: Path) -> None:
       ConfigError: something in it is neither a folder nor a regular file, or leads out of the folder.
     """
     own = os.path.realpath(folder)
-    with explained(f"{folder} cannot be looked through"):
+    with explain_os_errors(f"{folder} cannot be looked through"):
         for place, folders, files in os.walk(own, onerror=_raise):
             for path in (os.path.join(place, name) for name in (*folders, *files)):
                 if path != os.path.join(own, run_files.STORE) and (why := _refusal(path, own)):

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.files import run_files
-from zerobeast.common.files.atomic import explained
-from zerobeast.common.files.growing import LONGEST, Growing, whole
-from zerobeast.common.files.opening import MOST_ROWS, opened, rest, small_text
+from zerobeast.common.files.atomic import explain_os_errors
+from zerobeast.common.files.regular_files import MAX_TABLE_BYTES, open_regular, read_rest, read_small_text
+from zerobeast.common.files.table_tail import MAX_ROW_BYTES, TableTail, split_complete_lines
 from zerobeast.common.text import printable
 
 Row = dict[str, float | None]  #: by column, None where a cell is empty
@@ -48,7 +48,7 @@ class Columns(Mapping[str, NDArray[np.float64]]):
             yield {name: n if math.isfinite(n := numbers[at]) else None for name, at in self._places.items()}
 
 
-def read(folder: Path) -> Columns:
+def read_metrics(folder: Path) -> Columns:
     """All rows; no columns if there is no such file.
 
     Raises:
@@ -56,32 +56,32 @@ def read(folder: Path) -> Columns:
     """
     if not (path := folder / run_files.METRICS).exists():
         return Columns()
-    with explained(f"{path}: cannot be read"), opened(path) as file:
-        return Columns(file.readline(LONGEST), whole(rest(file, MOST_ROWS)))
+    with explain_os_errors(f"{path}: cannot be read"), open_regular(path) as file:
+        return Columns(file.readline(MAX_ROW_BYTES), split_complete_lines(read_rest(file, MAX_TABLE_BYTES)))
 
 
-def last(folder: Path) -> dict[str, float]:
+def read_last_row(folder: Path) -> dict[str, float]:
     """What is known by the last row, which is read from the end of the file; empty if there is none."""
     row: Row = {}
-    with suppress(OSError), opened(folder / run_files.METRICS) as file:
-        header = file.readline(LONGEST)
-        file.seek(max(len(header), os.fstat(file.fileno()).st_size - LONGEST))
-        row = next(Columns(header, reversed(whole(file.read(LONGEST)))).rows(), {})
+    with suppress(OSError), open_regular(folder / run_files.METRICS) as file:
+        header = file.readline(MAX_ROW_BYTES)
+        file.seek(max(len(header), os.fstat(file.fileno()).st_size - MAX_ROW_BYTES))
+        row = next(Columns(header, reversed(split_complete_lines(file.read(MAX_ROW_BYTES)))).rows(), {})
     return {name: value for name, value in row.items() if value is not None}
 
 
 def is_over(folder: Path, total_steps: int) -> bool:
     """Whether a run has taken its last step, or has reached `stop_at_return`."""
-    return last(folder).get("agent_steps", 0) >= total_steps or (folder / run_files.REACHED).exists()
+    return read_last_row(folder).get("agent_steps", 0) >= total_steps or (folder / run_files.REACHED_FILE).exists()
 
 
-def lost(folder: Path) -> str:
+def describe_lost_episodes(folder: Path) -> str:
     """A sentence on the episodes that environments have failed in; empty if there are none."""
-    row, reason = last(folder), ""
+    row, reason = read_last_row(folder), ""
     if not (count := row.get("episodes_lost", 0)):
         return ""
     with suppress(OSError, UnicodeError):
-        reason = f" to {printable(small_text(folder / run_files.LOST))}"
+        reason = f" to {printable(read_small_text(folder / run_files.LOST_FILE))}"
     return f"{count:,.0f} of {count + row.get('episodes', 0):,.0f} episodes were lost{reason}"
 
 
@@ -89,7 +89,7 @@ class Rows:
     """The rows of a run as they come, each once; all of them again if the file was replaced."""
 
     def __init__(self, folder: Path) -> None:
-        self._lines = Growing(folder / run_files.METRICS)
+        self._lines = TableTail(folder / run_files.METRICS)
 
     def new(self) -> list[Row]:
         """Rows that were completed since the last call."""

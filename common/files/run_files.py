@@ -12,18 +12,20 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.files.opening import opened, small_text
+from zerobeast.common.files.regular_files import open_regular, read_small_text
 
 ROOT = "runs"  #: folder of run folders, unless another one is named
-LATEST = "latest"  #: beside run folders: a file with the name of the newest. TensorBoard would show a link's run twice
+LATEST_FILE = (
+    "latest"  #: beside run folders: a file with the name of the newest. TensorBoard would show a link's run twice
+)
 CONFIG = "config.yaml"  #: the settings that the run is trained with
 CHECKPOINT = "checkpoint.pt"
 PREVIOUS_CHECKPOINT = "checkpoint.previous.pt"
 PARENT = "parent.pt"  #: the checkpoint of another run that this one began from
 CHECKPOINT_DRAFT = ".checkpoint.pt.new"  #: a checkpoint that is being written
 METRICS = "metrics.csv"
-REACHED = "reached"  #: there if the run has ended because of `stop_at_return`
-LOST = "lost"  #: there if episodes are lost: the most frequent reason
+REACHED_FILE = "reached"  #: there if the run has ended because of `stop_at_return`
+LOST_FILE = "lost"  #: there if episodes are lost: the most frequent reason
 EPISODES = "episodes.csv"
 EVALUATIONS = "evaluations.csv"
 CHECKPOINTS = "checkpoints"  #: <agent_steps>.pt: those that are kept
@@ -42,10 +44,10 @@ SWEEP = "sweep.jsonl"  #: the journal in the folder of a sweep, whose runs are f
 LAUNCHER_LOCK = ".lock"
 LEARNER_LOCK = ".learner.lock"
 #: what is there if the first start was killed before it wrote the settings
-BEFORE_CONFIG = {LAUNCHER_LOCK, LEARNER_LOCK, LOGS, SERVICES, KEYS, STORE, TO_EVALUATE, PARENT}
-BEFORE_CONFIG |= {f".{name}.new" for name in (PARENT, CONFIG)}
+FILES_BEFORE_CONFIG = {LAUNCHER_LOCK, LEARNER_LOCK, LOGS, SERVICES, KEYS, STORE, TO_EVALUATE, PARENT}
+FILES_BEFORE_CONFIG |= {f".{name}.new" for name in (PARENT, CONFIG)}
 
-SET_ASIDE = re.compile(r"\.old-\d{8}-\d{6}")  #: in the names of runs that --fresh has replaced
+ASIDE_NAME = re.compile(r"\.old-\d{8}-\d{6}")  #: in the names of runs that --fresh has replaced
 TRIES, RETRY_S = 3, 0.02  #: of a lock that `is_held` may have for an instant
 
 warn_once = functools.cache(logging.getLogger(__name__).warning)
@@ -68,47 +70,47 @@ def refuse_other(folder: Path) -> None:
       ConfigError: it is such a folder.
       OSError: it cannot be read.
     """
-    if not is_run(folder) and {path.name for path in folder.iterdir()} - BEFORE_CONFIG:
+    if not is_run(folder) and {path.name for path in folder.iterdir()} - FILES_BEFORE_CONFIG:
         raise ConfigError(f"{folder} is not the folder of a run: expected a new or an empty folder", path=str(folder))
 
 
-def places(name: str, root: Path | str) -> list[Path]:
+def candidate_paths(name: str, root: Path | str) -> list[Path]:
     """The paths that a run may mean: the one of that name below `root`, then the name as a path; only that for ./x."""
-    return [at(place) for place in (Path(root, name), name)[name.startswith(("./", "../", "~")) :]]
+    return [expand_path(place) for place in (Path(root, name), name)[name.startswith(("./", "../", "~")) :]]
 
 
-def at(place: Path | str) -> Path:
+def expand_path(place: Path | str) -> Path:
     """A path with ~ expanded, and with the run that the file LATEST names in place of that file."""
     place = Path(os.path.expanduser(place))
     for part in (place, *place.parents):
-        if part.name == LATEST:
+        if part.name == LATEST_FILE:
             with contextlib.suppress(OSError, ValueError):  # a folder, or a file of somebody else's
-                return part.with_name(small_text(part).strip()) / place.relative_to(part)
+                return part.with_name(read_small_text(part).strip()) / place.relative_to(part)
     return place
 
 
-def first(name: str, root: Path | str, wanted: Callable[[Path], bool] = os.path.isfile) -> Path | None:
+def find_first(name: str, root: Path | str, wanted: Callable[[Path], bool] = os.path.isfile) -> Path | None:
     """The first of these paths that is a run, a file or what is wanted: nothing in the current folder hides a run."""
-    return next((one for one in places(name, root) if is_run(one) or os.path.isfile(one) or wanted(one)), None)
+    return next((one for one in candidate_paths(name, root) if is_run(one) or os.path.isfile(one) or wanted(one)), None)
 
 
-def find(name: str, root: Path | str) -> Path:
+def find_run(name: str, root: Path | str) -> Path:
     """The folder of a run, by its name below `root` or by its path.
 
     Raises:
       ConfigError: there is none.
     """
-    for place in filter(is_run, places(name, root)):
+    for place in filter(is_run, candidate_paths(name, root)):
         return place.resolve()
     raise _no_run(name, root)
 
 
-def find_all(names: Sequence[str], root: Path | str) -> list[Path]:
+def find_runs(names: Sequence[str], root: Path | str) -> list[Path]:
     """The folders of the runs that some names mean, each once.
 
     Args:
-      names: as for `find`, or of folders of runs, or patterns (`CartPole-*`). The last two leave out what is no run,
-        and runs that --fresh has set aside.
+      names: as for `find_run`, or of folders of runs, or patterns (`CartPole-*`). The last two leave out what is no
+        run, and runs that --fresh has set aside.
       root: folder of run folders.
 
     Raises:
@@ -116,27 +118,29 @@ def find_all(names: Sequence[str], root: Path | str) -> list[Path]:
     """
     found: dict[Path, None] = {}
     for name in names:
-        runs = next(filter(None, (_runs_at(place, str(at(root))) for place in places(name, root))), [])
+        runs = next(
+            filter(None, (_runs_at(place, str(expand_path(root))) for place in candidate_paths(name, root))), []
+        )
         if not runs:
             raise _no_run(name, root)
         found |= dict.fromkeys(run.resolve() for run in runs)
     return list(found)
 
 
-def named(run: str, root: Path | str) -> Path:
+def find_run_or_checkpoint(run: str, root: Path | str) -> Path:
     """What RUN, RUN:best, RUN:AGENT_STEPS or the path of a checkpoint names: the folder of a run, or a checkpoint.
 
     Raises:
       ConfigError: there is none of that name.
     """
     name, _, which = run.rpartition(":")
-    if given := first(run, root):
-        return find(run, root) if is_run(given) else given
-    folder = find(name or run, root)
-    path = folder / (numbered(int(which)) if which.isdecimal() else BEST_CHECKPOINT)
+    if given := find_first(run, root):
+        return find_run(run, root) if is_run(given) else given
+    folder = find_run(name or run, root)
+    path = folder / (checkpoint_path(int(which)) if which.isdecimal() else BEST_CHECKPOINT)
     if (which == "best" or which.isdecimal()) and os.path.isfile(path):
         return path
-    those = [str(steps) for steps, _ in kept(folder)] + ["best"] * (folder / BEST_CHECKPOINT).is_file()
+    those = [str(steps) for steps, _ in list_checkpoints(folder)] + ["best"] * (folder / BEST_CHECKPOINT).is_file()
     others = f"one of {', '.join(those)}" if those else f"{name}, its newest and only checkpoint"
     raise ConfigError(
         f"run {folder.name} has no checkpoint {which}, expected {others}", path="run", value=run, expected=others
@@ -155,7 +159,7 @@ def _runs_at(place: Path, root: str) -> list[Path]:
     name, start = str(place), root * str(place).startswith(root)
     pattern = f"{glob.escape(name)}/*" if os.path.isdir(place) else glob.escape(start) + name[len(start) :]
     inside = map(Path, glob.glob(pattern))
-    return sorted(path for path in inside if is_run(path) and not SET_ASIDE.search(path.name))
+    return sorted(path for path in inside if is_run(path) and not ASIDE_NAME.search(path.name))
 
 
 def _no_run(name: str, root: Path | str) -> ConfigError:
@@ -194,14 +198,14 @@ def is_held(path: Path) -> bool:
     import fcntl
 
     try:
-        with opened(path) as file:
+        with open_regular(path) as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError as error:
         return isinstance(error, BlockingIOError)
     return False
 
 
-def numbered(agent_steps: int) -> Path:
+def checkpoint_path(agent_steps: int) -> Path:
     """A checkpoint that is kept by its number."""
     return Path(CHECKPOINTS, f"{agent_steps}.pt")
 
@@ -221,19 +225,19 @@ def is_best(checkpoint: Path) -> bool:
     return checkpoint.parts[-2:] == BEST_CHECKPOINT.parts
 
 
-def kept(folder: Path, kind: str = CHECKPOINTS) -> list[tuple[int, Path]]:
+def list_checkpoints(folder: Path, kind: str = CHECKPOINTS) -> list[tuple[int, Path]]:
     """The numbered checkpoints of a run, or those that wait for the evaluator, by agent steps, oldest first."""
     return sorted((int(path.stem), path) for path in (folder / kind).glob("*.pt") if path.stem.isdecimal())
 
 
-def set_aside(path: Path) -> None:
+def move_aside(path: Path) -> None:
     """Rename a file to <name>.old, or .old1 and so on, if it is there."""
     names = (path.with_name(f"{path.name}.old{number or ''}") for number in itertools.count())
     with contextlib.suppress(FileNotFoundError):
         path.replace(next(name for name in names if not name.exists()))
 
 
-def videos(folder: Path) -> list[Path]:
+def list_videos(folder: Path) -> list[Path]:
     """The videos of a run that are complete; no links, which may lead out of an untrusted folder."""
     found = (path for path in (folder / VIDEOS).glob("[!.]*") if path.suffix in (".mp4", ".gif"))
     return sorted(path for path in found if path.is_file() and not path.is_symlink())

@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from zerobeast.common.files.opening import small_text
+from zerobeast.common.files.regular_files import read_small_text
 
 SECRET, SECRET_BYTES = "secret", 32
-KNOWN, MOST = "known", 10_000  #: folder of digests, and how many are kept
+KNOWN_FOLDER, MAX_DIGESTS = "known", 10_000  #: folder of digests, and how many are kept
 
 
 def state_folder() -> Path:
@@ -39,17 +39,17 @@ def seal(text: str) -> str:
 def knows(digest: str) -> bool:
     """Whether `remember` has noted a digest; not where nothing can be written."""
     with suppress(OSError, RuntimeError):
-        return (state_folder() / KNOWN / digest).is_file()
+        return (state_folder() / KNOWN_FOLDER / digest).is_file()
     return False
 
 
 def remember(digests: Iterable[str]) -> None:
     """Note digests, each as an empty file, where that can be written; the newest MOST are kept."""
     with suppress(OSError, RuntimeError):
-        (folder := state_folder() / KNOWN).mkdir(exist_ok=True)
+        (folder := state_folder() / KNOWN_FOLDER).mkdir(exist_ok=True)
         for digest in digests:
             (folder / digest).touch(mode=0o600)
-        for old in sorted(folder.iterdir(), key=lambda each: each.stat().st_mtime)[:-MOST]:
+        for old in sorted(folder.iterdir(), key=lambda each: each.stat().st_mtime)[:-MAX_DIGESTS]:
             old.unlink(missing_ok=True)
 
 
@@ -62,6 +62,6 @@ def _secret() -> bytes:
             draft.flush()
             os.fsync(draft.fileno())
             os.link(draft.name, path)  # whole, or not at all
-    if len(key := small_text(path)) != 2 * SECRET_BYTES:
+    if len(key := read_small_text(path)) != 2 * SECRET_BYTES:
         raise OSError(errno.EINVAL, f"expected {SECRET_BYTES} bytes in hexadecimal", str(path))
     return key.encode()

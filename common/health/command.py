@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from zerobeast.common.health import figures
 from zerobeast.common.health.figures import ServiceView, number
 from zerobeast.common.health.pages import fetch_page
-from zerobeast.common.health.table import as_json, hop_table, table
-from zerobeast.common.health.verdict import Verdict, ready
-from zerobeast.common.process.roles import HOSTED
+from zerobeast.common.health.service_table import as_json, format_table, hop_table
+from zerobeast.common.health.verdict import Verdict, is_ready
+from zerobeast.common.process.roles import SERVICES_BY_PROCESS
 from zerobeast.common.process.terminal import is_terminal, write
 from zerobeast.common.text import printable
 
@@ -31,11 +31,11 @@ def main(role: str, argv: Sequence[str], environ: Mapping[str, str]) -> int:
     )
     add_flags(parser)
     flags = parser.parse_args(argv)
-    expected = role if len(HOSTED[role]) == 1 else ""
+    expected = role if len(SERVICES_BY_PROCESS[role]) == 1 else ""
     pages = [(address, expected) for address in flags.endpoint or ()] or own_pages(role, environ)
     return show(
         lambda: [view_at(*page) for page in pages],
-        lambda services: Verdict("", good=all(map(ready, services))),
+        lambda services: Verdict("", good=all(map(is_ready, services))),
         watch=flags.watch,
         as_json_text=flags.json,
     )
@@ -53,8 +53,10 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 def own_pages(process: str, environ: Mapping[str, str]) -> list[tuple[str, str]]:
     """The address of each health page of the process in this container, and the role of its service."""
     host, port = environ.get("BEAST_HEALTH__HOST", ""), environ.get("BEAST_HEALTH__PORT", "")
-    ports = [str(int(port) + number) for number in range(len(HOSTED[process]))] if port.isdecimal() else [port]
-    return [(f"{host}:{port}", role) for port, role in zip(ports, HOSTED[process], strict=False)]
+    ports = (
+        [str(int(port) + number) for number in range(len(SERVICES_BY_PROCESS[process]))] if port.isdecimal() else [port]
+    )
+    return [(f"{host}:{port}", role) for port, role in zip(ports, SERVICES_BY_PROCESS[process], strict=False)]
 
 
 def view_at(address: str, role: str = "") -> ServiceView:
@@ -95,9 +97,9 @@ def render(services: Sequence[ServiceView], verdict: Verdict, *, as_json_text: b
     if as_json_text:
         return json.dumps(as_json(services, verdict), default=str)
     pages = [view.page for view in services if view.role == "learner" and view.page]
-    progress = [figures.progress(max(1, int(number(page, "total_steps") or 0)), page) for page in pages]
+    progress = [figures.format_progress(max(1, int(number(page, "total_steps") or 0)), page) for page in pages]
     known = [" | ".join(each.values()) for each in progress]
-    parts = table(services), hop_table(services), *known, printable(verdict.sentence)
+    parts = format_table(services), hop_table(services), *known, printable(verdict.sentence)
     return "\n\n".join(part for part in parts if part)
 
 

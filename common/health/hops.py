@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from zerobeast.common.health.figures import LARGEST, finite
+from zerobeast.common.health.figures import MAX_NUMBER, to_finite
 from zerobeast.common.health.sliding_window import SlidingWindow
 
 #: role -> hop -> meaning, in the order in which an experience passes them
@@ -79,7 +79,7 @@ class Hops:
         self._histograms[hop].add(seconds)
 
     def page(self, now: float) -> dict[str, dict[str, Any]]:
-        """Per hop: `buckets` and `sum_s` since the start, `recent` and `recent_s` the same over `RECENT_S`."""
+        """Per hop: `buckets` and `sum_s` since the start, `merge_recent` and `recent_s` the same over `RECENT_S`."""
         page = {}
         for name, one in self._histograms.items():
             _, (*passed, passed_s) = self._windows[name].growth(now, *one.buckets, one.sum_s)
@@ -87,26 +87,26 @@ class Hops:
         return page
 
 
-def recent(pages: Iterable[Mapping[str, Any]], hop: str) -> Histogram:
+def merge_recent(pages: Iterable[Mapping[str, Any]], hop: str) -> Histogram:
     """The recent histogram of a hop, added up over health pages; a page without the hop adds nothing."""
     whole = Histogram()
     for page in pages:
-        if entry := _entry(page, hop):
+        if entry := _read_hop(page, hop):
             whole.buckets = [old + new for old, new in zip(whole.buckets, entry.buckets, strict=True)]
             whole.sum_s += entry.sum_s
     return whole
 
 
-def _entry(page: Mapping[str, Any], hop: str) -> Histogram | None:
+def _read_hop(page: Mapping[str, Any], hop: str) -> Histogram | None:
     """One hop of a page, which may come from any peer."""
     hops = page.get("hops")
     entry = hops.get(hop) if isinstance(hops, Mapping) else None
     if not isinstance(entry, Mapping):
         return None
-    counts, sum_s = entry.get("recent"), finite(entry.get("recent_s"))
+    counts, sum_s = entry.get("recent"), to_finite(entry.get("recent_s"))
     if not isinstance(counts, list) or len(counts) != len(EDGES_S) + 1 or sum_s is None:
         return None
-    good = all(type(count) is int and 0 <= count <= LARGEST for count in counts)
+    good = all(type(count) is int and 0 <= count <= MAX_NUMBER for count in counts)
     return Histogram(counts, float(sum_s)) if good else None
 
 
@@ -131,5 +131,5 @@ def step_s(pages: Sequence[Mapping[str, Any]]) -> float | None:
 
 def _mean_s(pages: Sequence[Mapping[str, Any]], *hops: str) -> float | None:
     """Mean seconds of these hops together; None if nothing passed one of them."""
-    means = [recent(pages, hop).mean_s for hop in hops]
+    means = [merge_recent(pages, hop).mean_s for hop in hops]
     return None if None in means else sum(mean or 0.0 for mean in means)

@@ -142,7 +142,7 @@ METRICS: dict[str, Metric] = {
 }
 
 
-def exported(key: str) -> tuple[str, float]:
+def metric_name(key: str) -> tuple[str, float]:
     """The metric's name for a key of a page, and the factor from the page's value to the metric's."""
     total = "_total" if METRICS[key].kind == "counter" else ""
     for unit, written, factor in (("_per_s", "_per_second", 1.0), ("_ms", "_seconds", 1e-3), ("_s", "_seconds", 1.0)):
@@ -163,7 +163,7 @@ class _Collector(NamedTuple):
         labels = {"role": str(self.page.get("role", "unknown")), "run": str(self.page.get("run", ""))}
         yield from _hop_family(labels, self.page.get("hops"))
         for key, metric in METRICS.items():
-            name, factor = exported(key)
+            name, factor = metric_name(key)
             make = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
             family = make(name, metric.meaning, labels=[*labels, *filter(None, [metric.label])])
             value = self.page.get(key)

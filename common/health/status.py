@@ -17,14 +17,16 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from zerobeast.common.errors import BeastError
-from zerobeast.common.files.atomic import explained, write_atomically
-from zerobeast.common.files.opening import small_json
-from zerobeast.common.process.roles import HOSTED
+from zerobeast.common.files.atomic import explain_os_errors, write_atomically
+from zerobeast.common.files.regular_files import read_small_json
+from zerobeast.common.process.roles import SERVICES_BY_PROCESS
 
 #: nothing is left to do; it was asked to; for a reason that its sentence gives; by a bug, ours or not; by a signal
 State = Literal["finished", "stopped", "failed", "crashed", "killed"]
 STATES = get_args(State)
-NAMES = re.compile(rf"({'|'.join((*HOSTED, 'host'))})-\d+\.json")  #: of files, also of what looks after a host
+NAMES = re.compile(
+    rf"({'|'.join((*SERVICES_BY_PROCESS, 'host'))})-\d+\.json"
+)  #: of files, also of what looks after a host
 MAX_PID = 2**22  #: of Linux
 
 
@@ -53,14 +55,14 @@ def files_of(process: str, status: Path) -> dict[str, Path]:
 
     Several services have a file each: worker-0.json stands for envserver-0.json, actor-0.json and broker-0.json.
     """
-    hosted = HOSTED.get(process, (process,)) if status.name else ()
+    hosted = SERVICES_BY_PROCESS.get(process, (process,)) if status.name else ()
     number = status.stem.removeprefix(process)
     return {role: status if hosted == (process,) else status.with_stem(role + number) for role in hosted}
 
 
-def clear(folder: Path) -> None:
+def clear_statuses(folder: Path) -> None:
     """Remove the files of an earlier start. Raises ConfigError if one cannot be removed."""
-    with explained(f"{folder}: an earlier status file cannot be removed"):
+    with explain_os_errors(f"{folder}: an earlier status file cannot be removed"):
         for file in folder.glob("*.json"):
             if NAMES.fullmatch(file.name):
                 file.unlink()
@@ -73,9 +75,9 @@ def announce(path: Path, role: str, index: int | None, health: str) -> None:
       DiskError: the disk is full; the service works without the file.
       ConfigError: it can never be written.
     """
-    with explained(f"status file {path}: cannot be written"):
+    with explain_os_errors(f"status file {path}: cannot be written"):
         path.parent.mkdir(parents=True, exist_ok=True)
-    write(path, role=role, index=index, pid=os.getpid(), host=socket.gethostname(), health=health)
+    write_status(path, role=role, index=index, pid=os.getpid(), host=socket.gethostname(), health=health)
 
 
 def record_end(files: Mapping[str, Path], pid: int, end: ExitRecord) -> None:
@@ -85,20 +87,20 @@ def record_end(files: Mapping[str, Path], pid: int, end: ExitRecord) -> None:
     """
     here = socket.gethostname()
     for role, path in files.items():
-        with suppress(BeastError), explained(f"status file {path}"):
-            there = read(path)
+        with suppress(BeastError), explain_os_errors(f"status file {path}"):
+            there = read_status(path)
             if path.parent.exists() and (there.end or not there.pid or (there.pid, there.host) == (pid, here)):
-                write(path, role=role, pid=pid, host=here, **end._asdict())
+                write_status(path, role=role, pid=pid, host=here, **end._asdict())
 
 
-def write(path: Path, **facts: Any) -> None:
+def write_status(path: Path, **facts: Any) -> None:
     """Write a status file with these facts. Raises ConfigError if that is not possible."""
     write_atomically(path, json.dumps(facts), durable=False)
 
 
-def read(path: Path) -> Status:
+def read_status(path: Path) -> Status:
     """What a status file says; nothing if there is none, or it is half written or of another kind."""
-    found = small_json(path)
+    found = read_small_json(path)
     ended = found.get("state") in STATES and type(found.get("code")) is int
     end = ExitRecord(found["state"], str(found.get("sentence", "")), found["code"]) if ended else None
     pid = found.get("pid")
@@ -108,7 +110,7 @@ def read(path: Path) -> Status:
 
 def end_of(files: Mapping[str, Path], pid: int) -> ExitRecord | None:
     """How the process of this number has ended by its own account; None if its files do not say so."""
-    found = (read(path) for path in files.values())
+    found = (read_status(path) for path in files.values())
     return next((status.end for status in found if status.end and status.pid == pid), None)
 
 

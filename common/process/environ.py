@@ -10,7 +10,8 @@ from contextlib import suppress
 NO_PLUGINS = {"PYDANTIC_DISABLE_PLUGINS": "__all__"}
 #: what Python does with -P, for every process that a command starts, those of multiprocessing too
 SAFE_PATH = {"PYTHONSAFEPATH": "1"}
-PASSED_ON = "ZEROBEAST_PASS_ON"  #: variable with the names, with commas, of secrets that environments get all the same
+#: variable with the names, with commas, of secrets that environments get all the same
+EXEMPT_NAMES = "ZEROBEAST_PASS_ON"
 _SECRET = re.compile(
     r"""(?ix) ((^|_|API|AUTH|ACCESS|PRIVATE|SECRET)KEY | TOKEN | SECRET | PASSW(OR)?D | PASSPHRASE | CREDENTIAL
     | CONNECTION_STRING | DATABASE_URL | ^GIT_CONFIG_(COUNT|KEY|VALUE))S?\d*(_|$)
@@ -18,12 +19,12 @@ _SECRET = re.compile(
 )
 
 
-def for_environments(environ: Mapping[str, str]) -> dict[str, str]:
+def drop_secrets(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables without those whose names say that they hold a secret, such as WANDB_API_KEY and AWS_SECRET_KEY.
 
     Programs that an environment starts find the modules beside them, whatever SAFE_PATH does to ours.
     """
-    secrets = {name for name in environ if _SECRET.search(name)} - {*environ.get(PASSED_ON, "").split(",")}
+    secrets = {name for name in environ if _SECRET.search(name)} - {*environ.get(EXEMPT_NAMES, "").split(",")}
     return {name: value for name, value in environ.items() if name not in secrets and name not in SAFE_PATH}
 
 
@@ -37,5 +38,5 @@ def restrict_imports() -> None:
 
 def withhold_secrets() -> None:
     """Remove the same from the variables of this process."""
-    for name in os.environ.keys() - for_environments(os.environ).keys():
+    for name in os.environ.keys() - drop_secrets(os.environ).keys():
         del os.environ[name]

@@ -16,7 +16,7 @@ MARK = "ZEROBEAST_WORKER"  #: environment variable, which every process that a m
 
 
 @contextlib.contextmanager
-def marked() -> Iterator[str]:
+def mark_children() -> Iterator[str]:
     """Give processes that are started meanwhile a mark that no other has, and yield it."""
     os.environ[MARK] = mark = secrets.token_hex(8)
     try:

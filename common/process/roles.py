@@ -83,8 +83,10 @@ RECORDS = {role.name: role for role in _IN_STARTING_ORDER}
 SERVICES = tuple(name for name, role in RECORDS.items() if role.service)
 #: those that every run needs
 ROLES = tuple(name for name, role in RECORDS.items() if role.service and not role.wanted)
-HOSTED = {name: role.hosts or (name,) for name, role in RECORDS.items()}  #: the services of each kind of process
+SERVICES_BY_PROCESS = {
+    name: role.hosts or (name,) for name, role in RECORDS.items()
+}  #: the services of each kind of process
 PROCESSES = tuple(RECORDS)
 IMAGES = tuple(name for name, role in RECORDS.items() if role.image)  #: those that containers run
-STOPPING = PROCESSES[::-1]  #: in the order in which they end: senders before receivers
+STOPPING_ORDER = PROCESSES[::-1]  #: in the order in which they end: senders before receivers
 SERVERS = tuple(name for name, role in RECORDS.items() if role.binds)  #: the services with an endpoint

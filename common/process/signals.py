@@ -11,7 +11,9 @@ AT_ONCE_S = 1.0  #: signals that follow another within this time belong to the s
 
 
 @contextlib.contextmanager
-def handled(numbers: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+def handle_signals(
+    numbers: Sequence[signal.Signals], handler: Callable[[int, FrameType | None], None]
+) -> Iterator[None]:
     """Have `handler` called for these signals. A hangup that was ignored before, as under nohup, stays ignored.
 
     Of signals that arrive at once only the first counts: coreutils' `timeout` sends one to its child and one to the

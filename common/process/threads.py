@@ -8,7 +8,7 @@ from typing import TypeVar
 R = TypeVar("R")
 
 
-def in_thread(call: Callable[[], R], name: str | None = None) -> Future[R]:
+def run_in_thread(call: Callable[[], R], name: str | None = None) -> Future[R]:
     """Call in a thread of its own, which ends with the process; the future gets the result, or whatever was raised."""
     future = Future[R]()
 

@@ -26,10 +26,10 @@ PRESSURE = (CGROUP / "cpu.pressure", Path("/proc/pressure/cpu"))  #: of the cont
 # Each connection counts as an open file; a client of a plane has two. When a server on tcp runs out, new connections
 # wait until others end, and existing ones carry on. On a unix socket libzmq 4.3.5 ends the process instead, so a run on
 # one machine does not start if that could happen.
-PLENTY = 65_536  #: what a server asks for: enough for the two connections of each of 30,000 clients
-LEAST = 64  #: what a service needs for itself
-NEARLY = 0.8  #: share of the limit above which a service warns
-OPEN = Path("/proc/self/fd")
+PREFERRED_FILES = 65_536  #: what a server asks for: enough for the two connections of each of 30,000 clients
+MIN_FILES = 64  #: what a service needs for itself
+WARNING_SHARE = 0.8  #: share of the limit above which a service warns
+DESCRIPTORS_FOLDER = Path("/proc/self/fd")
 MEMORY_PERIOD_S = 2.0
 
 
@@ -96,7 +96,7 @@ def give_way(niceness: int) -> None:
         AUTOGROUP.write_text(str(niceness))
 
 
-def allow_files(needed: int = LEAST, why: str = "this service") -> None:
+def allow_files(needed: int = MIN_FILES, why: str = "this service") -> None:
     """Raise this process's own limit on open files to PLENTY, or as far as the system lets it.
 
     Raises:
@@ -106,9 +106,9 @@ def allow_files(needed: int = LEAST, why: str = "this service") -> None:
     if hard < needed:
         needs = f"{why} may need {needed:,} open files"
         raise ConfigError(f"{needs}, and this system allows a process {hard:,}: raise `ulimit -n`")
-    if soft < min(PLENTY, hard):
+    if soft < min(PREFERRED_FILES, hard):
         limit = resource.RLIMIT_NOFILE
-        resource.setrlimit(limit, (min(PLENTY, hard), resource.getrlimit(limit)[1]))
+        resource.setrlimit(limit, (min(PREFERRED_FILES, hard), resource.getrlimit(limit)[1]))
 
 
 def max_files() -> int:
@@ -119,17 +119,21 @@ def max_files() -> int:
 def open_files() -> int:
     """How many files this process has open; 0 if unknown."""
     try:
-        return os.stat(OPEN).st_size or len(os.listdir(OPEN))  # since Linux 6.2 the size is the count: no file to open
+        return os.stat(DESCRIPTORS_FOLDER).st_size or len(
+            os.listdir(DESCRIPTORS_FOLDER)
+        )  # since Linux 6.2 the size is the count: no file to open
     except OSError:
-        return max_files() if OPEN.exists() else 0
+        return max_files() if DESCRIPTORS_FOLDER.exists() else 0
 
 
 def _limits() -> tuple[int, int]:
     """How many files this process may have open, and how many it may allow itself; PLENTY if there is no limit."""
     if resource is None:
-        return PLENTY, PLENTY
+        return PREFERRED_FILES, PREFERRED_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return (PLENTY if soft == resource.RLIM_INFINITY else soft), (PLENTY if hard == resource.RLIM_INFINITY else hard)
+    return (PREFERRED_FILES if soft == resource.RLIM_INFINITY else soft), (
+        PREFERRED_FILES if hard == resource.RLIM_INFINITY else hard
+    )
 
 
 class Usage:
@@ -144,10 +148,10 @@ class Usage:
         self._own_s = 0.0
 
     def share(self, services: int) -> None:
-        """From now on, count the CPU time passed to `spent`, and an equal part of the memory of the process."""
+        """From now on, count the CPU time passed to `add_cpu_time`, and an equal part of the memory of the process."""
         self._services, self._cpu_s = services, 0.0
 
-    def spent(self, cpu_s: float) -> None:
+    def add_cpu_time(self, cpu_s: float) -> None:
         """Add the CPU time of this service's turns."""
         self._own_s += cpu_s
 
@@ -178,12 +182,12 @@ def memory_bytes() -> int:
     That of the others is read every MEMORY_PERIOD_S.
     """
     own = os.getpid()
-    return _resident_bytes(own) + _below_bytes(own, int(time.monotonic() / MEMORY_PERIOD_S))
+    return _resident_bytes(own) + _descendant_bytes(own, int(time.monotonic() / MEMORY_PERIOD_S))
 
 
 @functools.lru_cache(maxsize=1)
-def _below_bytes(pid: int, _period: int) -> int:
-    return sum(map(_resident_bytes, _below(pid)))
+def _descendant_bytes(pid: int, _period: int) -> int:
+    return sum(map(_resident_bytes, _descendants(pid)))
 
 
 def _resident_bytes(pid: int) -> int:
@@ -193,13 +197,13 @@ def _resident_bytes(pid: int) -> int:
         return 0
 
 
-def _below(pid: int) -> Iterator[int]:
+def _descendants(pid: int) -> Iterator[int]:
     """All processes that descend from one, by the kernel's list of the children of each of its threads."""
     with contextlib.suppress(OSError):  # it has just ended, or no file can be opened
         for file in (PROC / f"{pid}/task").glob("*/children"):
             for child in file.read_text().split():
                 yield int(child)
-                yield from _below(int(child))
+                yield from _descendants(int(child))
 
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of glibc's malloc.h

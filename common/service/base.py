@@ -17,8 +17,8 @@ from zerobeast.common.health.hops import Hops
 from zerobeast.common.health.progress import Progress
 from zerobeast.common.health.sliding_window import SlidingWindow
 from zerobeast.common.process.logs import WARNINGS
-from zerobeast.common.process.usage import NEARLY, Usage
-from zerobeast.common.service.computing import Computing
+from zerobeast.common.process.usage import WARNING_SHARE, Usage
+from zerobeast.common.service.computation import Computation
 from zerobeast.common.settings import SecurityConfig
 from zerobeast.common.transport import Context, Poller, open_context
 
@@ -28,7 +28,7 @@ REPORT_PERIOD_S = 0.5
 BUSY_SPAN_S = 5.0
 DRAIN_LIMIT_S = 4.0
 LINGER_S = 30.0  #: a service of a run that is over lives as long: compose takes one that was never healthy for failed
-MOVES = 0.05  #: cores in use by a computation that gets on, however long it takes
+MIN_BUSY_CORES = 0.05  #: cores in use by a computation that gets on, however long it takes
 STANDSTILL_S = 5.0  #: a longer gap between two turns means that this process was stopped, not that its peers were
 
 
@@ -44,7 +44,7 @@ class Service(ABC):
         self.state = "starting"
         self.outcome = ""  #: what it has done, once nothing is left to do
         self.run_name = ""  #: for the health page
-        self.computing = Computing(clock)  #: what its thread does without the sockets
+        self.computing = Computation(clock)  #: what its thread does without the sockets
         self.started_at = clock()
         self.loop_at = clock()  #: when the loop last turned
         self.alive_at = clock()  #: when a turn that takes long last made progress; the page shows the age of the newer
@@ -106,7 +106,7 @@ class Service(ABC):
         self.loop_at = now
         return now
 
-    def progressed(self) -> None:
+    def note_progress(self) -> None:
         """Note progress within a turn. No messages were read meanwhile, so it does not end a standstill."""
         self.alive_at = self.clock()
 
@@ -117,7 +117,7 @@ class Service(ABC):
     def _refresh(self, now: float) -> None:
         self._report_at = now + REPORT_PERIOD_S
         report, usage, computing_s = self.report(), self.usage.measure(now), self.computing.lasting_s
-        if gets_on := computing_s > 0 and usage["cpu_share"] > MOVES:
+        if gets_on := computing_s > 0 and usage["cpu_share"] > MIN_BUSY_CORES:
             self.alive_at = now
         self._progress.note(
             [report.get(key, 0) for key in self.work],
@@ -143,12 +143,12 @@ class Service(ABC):
             **report,
         }
         used, most = self.page["open_files"], self.page["max_files"]
-        scarce = used > NEARLY * most
+        scarce = used > WARNING_SHARE * most
         if scarce and not self._files_scarce:  # once, and again if they get scarce another time
             log.warning("%d of %d files are open, connections among them: raise `ulimit -n`", used, most)
         self._files_scarce = scarce
 
-    def waited(self, seconds: float) -> None:
+    def count_wait(self, seconds: float) -> None:
         """Count seconds in which its process waited for input or other services had their turns."""
         if not self.works_elsewhere():
             self._waited_idle_s += seconds

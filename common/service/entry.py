@@ -27,18 +27,18 @@ from typing import TYPE_CHECKING
 
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.extras import how_to_install
-from zerobeast.common.files.atomic import explained
+from zerobeast.common.files.atomic import explain_os_errors
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.health import status
 from zerobeast.common.health.status import ExitRecord
 from zerobeast.common.process.environ import restrict_imports, withhold_secrets
-from zerobeast.common.process.roles import HOSTED, RECORDS, Role
+from zerobeast.common.process.roles import RECORDS, SERVICES_BY_PROCESS, Role
 from zerobeast.common.process.terminal import say, write
 from zerobeast.common.process.usage import allow_files, give_way, keep_freed_memory, stay_on, take_long_turns
 from zerobeast.version import __version__
 
 if TYPE_CHECKING:
-    from zerobeast.common.config.load import Loaded
+    from zerobeast.common.config.load import LoadedSettings
     from zerobeast.common.config.process import Instance
     from zerobeast.common.config.request import Request
     from zerobeast.common.service.base import Service
@@ -58,7 +58,7 @@ def services_of(process: str, config: RunConfig, instance: Instance) -> list[Ser
     Raises:
       ConfigError: there is one secret key for all, but each role needs its own.
     """
-    roles, inside = HOSTED[process], config
+    roles, inside = SERVICES_BY_PROCESS[process], config
     if len(roles) > 1:
         if config.security.secret:
             takes = "which takes secret/broker.key_secret and secret/actor.key_secret from the folder security.keys"
@@ -111,7 +111,7 @@ def main(
     withhold_secrets()
     end, request = ExitRecord("stopped"), None
     try:
-        with explained("the current folder"):
+        with explain_os_errors("the current folder"):
             os.getcwd()
         if any(flag in ("-h", "--help") for flag in argv):
             return _help(role)
@@ -119,7 +119,7 @@ def main(
         from zerobeast.common.config.request import Request
 
         request = Request.of_flags(argv, environ, Instance)
-        end = _run(role, build, signals, request)
+        end = _run_services(role, build, signals, request)
         log.info("%s", end)
     except (BeastError, ModuleNotFoundError, SystemExit) as error:
         end = _end_by(error, signals.asked)
@@ -144,13 +144,13 @@ def _end_by(error: BeastError | ModuleNotFoundError | SystemExit, asked: str) ->
     return ExitRecord("crashed", f"code that is not ours has called sys.exit({error.code!r:.100})", 1)
 
 
-def _run(role: str, build: Build, signals: _Signals, request: Request) -> ExitRecord:
+def _run_services(role: str, build: Build, signals: _Signals, request: Request) -> ExitRecord:
     from zerobeast.common.config.load import resolve
 
     loaded = resolve(request)
     root = str(Path(loaded.config.root).expanduser().absolute())  # an environment may change this process's folder
     config, instance = loaded.config.model_copy(update={"root": root}), loaded.own
-    record, hosted = RECORDS.get(role, Role(role)), HOSTED.get(role, ())
+    record, hosted = RECORDS.get(role, Role(role)), SERVICES_BY_PROCESS.get(role, ())
     torch_threads = next((getattr(config, name).threads for name in hosted if RECORDS[name].computes), 0)
     os.environ.update(dict.fromkeys(THREAD_VARIABLES, str(torch_threads or 1)))
     _announce(role, instance, loaded)
@@ -197,7 +197,7 @@ def _take_turns(role: str, config: RunConfig, instance: Instance, loop: Loop) ->
             page = f"{settings.host}:{health.port}"
             if file := files.get(service.role):
                 loop.until_done(partial(status.announce, file, service.role, instance.index, page))
-        (loop.attended if role == "learner" else loop.run)()
+        (loop.run_in_own_thread if role == "learner" else loop.run)()
 
 
 def is_over(config: RunConfig, queue: EvaluationQueue) -> bool:
@@ -221,7 +221,7 @@ def _help(role: str) -> int:
     return 0
 
 
-def _announce(role: str, instance: Instance, loaded: Loaded) -> None:
+def _announce(role: str, instance: Instance, loaded: LoadedSettings) -> None:
     from zerobeast.common.config.load import differences
     from zerobeast.common.process.logs import log_to_stderr
     from zerobeast.common.wire.messages import PROTOCOL_VERSION

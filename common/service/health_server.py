@@ -18,7 +18,7 @@ import time
 from http import HTTPStatus
 from typing import Any, Self
 
-from zerobeast.common.errors import ConfigError, raising
+from zerobeast.common.errors import ConfigError, raise_as
 from zerobeast.common.health import metrics
 from zerobeast.common.service.base import Service
 from zerobeast.common.settings.run import HealthConfig
@@ -54,7 +54,7 @@ class HealthServer:
         family, backlog = socket.AF_INET6 if ":" in host else socket.AF_INET, 8 * MAX_OPEN
         both = host.strip("[]") == "::" and socket.has_dualstack_ipv6()
         what = f"health.host {host!r}, health.port {port}: cannot listen there"
-        with raising(ConfigError, what, OSError, OverflowError, TypeError, ValueError):  # of one that no lookup takes
+        with raise_as(ConfigError, what, OSError, OverflowError, TypeError, ValueError):  # of one that no lookup takes
             place = host.strip("[]"), port
             self._listener = socket.create_server(place, family=family, backlog=backlog, dualstack_ipv6=both)
         self._listener.settimeout(0.0)

@@ -8,7 +8,7 @@ from concurrent.futures import wait
 from contextlib import ExitStack
 
 from zerobeast.common.errors import DiskError
-from zerobeast.common.process.threads import in_thread
+from zerobeast.common.process.threads import run_in_thread
 from zerobeast.common.service.base import LINGER_S, Service
 from zerobeast.common.transport import Context, Poller
 
@@ -52,13 +52,13 @@ class Loop:
                 stack.callback(service.close)
             self._run()
 
-    def attended(self) -> None:
+    def run_in_own_thread(self) -> None:
         """As `run`, but in a thread of its own, while this one attends to services that compute for long.
 
         This thread also hears signals at once: Python handles them in its main thread, between two bytecodes, and a
         backward pass can be one bytecode that takes a minute. It may return while the other thread still computes.
         """
-        ended = in_thread(self.run, "loop")
+        ended = run_in_thread(self.run, "loop")
         while not wait([ended], ATTEND_S).done:
             if any(service.computing.meanwhile(service.attend) for service in self.services):
                 return
@@ -118,8 +118,8 @@ class Loop:
         cpu_s = time.process_time()
         spent_s, turned_s = cpu_s - self._counted_cpu_s, sum(self._turned_s) or 1.0
         for service, seconds in zip(self.services, self._turned_s, strict=True):
-            service.waited(turned_s - seconds)
-            service.usage.spent(spent_s * seconds / turned_s)
+            service.count_wait(turned_s - seconds)
+            service.usage.add_cpu_time(spent_s * seconds / turned_s)
         self._turned_s = [0.0] * len(self.services)
         self._counted_at, self._counted_cpu_s = now, cpu_s
 
@@ -127,8 +127,8 @@ class Loop:
         """Wait until there is something for one of the services."""
         timeout_s = max(0.0, min(MAX_WAIT_S, *(each.deadline() - each.clock() for each in self.services)))
         if (pollers := [service.poller for service in self.services]) != self._pollers:
-            self._pollers, self._poller = pollers, Poller.joined(pollers)
+            self._pollers, self._poller = pollers, Poller.union(pollers)
         before = time.monotonic()
         self._poller.wait(timeout_s)
         for service in self.services:
-            service.waited(time.monotonic() - before)
+            service.count_wait(time.monotonic() - before)

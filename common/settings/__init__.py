@@ -3,11 +3,11 @@
 from zerobeast.common.settings.algorithm import AlgorithmSettings as AlgorithmSettings
 from zerobeast.common.settings.algorithm import AlgorithmSpec as AlgorithmSpec
 from zerobeast.common.settings.algorithm import Relation as Relation
+from zerobeast.common.settings.algorithm import find_usable as find_usable
 from zerobeast.common.settings.algorithm import spec_of as spec_of
-from zerobeast.common.settings.algorithm import usable as usable
 from zerobeast.common.settings.env import NO_RUN as NO_RUN
 from zerobeast.common.settings.env import PADDING as PADDING
-from zerobeast.common.settings.env import PAST as PAST
+from zerobeast.common.settings.env import PAST_OPPONENT as PAST_OPPONENT
 from zerobeast.common.settings.env import EnvConfig as EnvConfig
 from zerobeast.common.settings.guards import CODE as CODE
 from zerobeast.common.settings.guards import PEERS as PEERS

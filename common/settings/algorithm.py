@@ -21,14 +21,14 @@ from typing import Any, ClassVar, NamedTuple
 from pydantic_core import PydanticUndefined
 
 from zerobeast.common import plugins
-from zerobeast.common.errors import ConfigError, raising
+from zerobeast.common.errors import ConfigError, raise_as
 from zerobeast.common.settings.run import Run
 from zerobeast.common.settings.section import Section
 from zerobeast.common.text import as_text
 from zerobeast.common.wire import Space
 
 GROUP = "zerobeast.algorithms"
-found: dict[str, AlgorithmSpec] = {}  #: by the value of `algo`
+known_specs: dict[str, AlgorithmSpec] = {}  #: by the value of `algo`
 
 
 class Relation(NamedTuple):
@@ -157,7 +157,7 @@ class AlgorithmSpec:
             names = "a default for each, and names that are not those of its answers, which have no annotation"
             sentence = f"algorithm {self.name}: settings {', '.join(bad)}: expected {names}"
             raise ConfigError(sentence, path="settings", value=bad, expected=names)
-        with raising(ConfigError, f"algorithm {self.name}: the defaults of its settings"):
+        with raise_as(ConfigError, f"algorithm {self.name}: the defaults of its settings"):
             self.settings()
         if (made := currentframe()) and made.f_back and made.f_back.f_back:  # the code that calls the class
             object.__setattr__(self, "__module__", made.f_back.f_back.f_globals.get("__name__"))
@@ -184,7 +184,7 @@ class AlgorithmSpec:
         Raises:
           ConfigError: what makes it cannot be imported.
         """
-        make = plugins.load(self.make, f"algo {self.name}") if isinstance(self.make, str) else self.make
+        make = plugins.load_reference(self.make, f"algo {self.name}") if isinstance(self.make, str) else self.make
         return make(config, env)
 
 
@@ -203,37 +203,37 @@ def spec_of(algo: str) -> AlgorithmSpec:
     Raises:
       ConfigError: it is unknown, cannot be imported, or is no algorithm.
     """
-    if ":" in algo or algo not in found:  # a file may have changed
-        spec = plugins.find(GROUP, algo, "algo")
+    if ":" in algo or algo not in known_specs:  # a file may have changed
+        spec = plugins.find_part(GROUP, algo, "algo")
         if not isinstance(spec, AlgorithmSpec):
             raise ConfigError(path="algo", value=algo, expected=f"an AlgorithmSpec, got {type(spec).__name__}")
         if ":" not in algo and spec.name != algo:
             raise ConfigError(
                 f"algo {algo}: its name is {spec.name}, expected that of its entry point", path="algo", value=algo
             )
-        if ":" in algo and spec.name in plugins.installed(GROUP) and spec_of(spec.name) is not spec:
+        if ":" in algo and spec.name in plugins.find_entry_points(GROUP) and spec_of(spec.name) is not spec:
             sentence = f"algo {algo}: another algorithm has its name, {spec.name}: expected a name of its own"
             raise ConfigError(sentence, path="algo", value=algo)
-        for other in [other for other, one in found.items() if ":" in other and one.name == spec.name]:
-            del found[other]  # as in an earlier version of its file
-        found[algo] = spec
-    return found[algo]
+        for other in [other for other, one in known_specs.items() if ":" in other and one.name == spec.name]:
+            del known_specs[other]  # as in an earlier version of its file
+        known_specs[algo] = spec
+    return known_specs[algo]
 
 
-def usable() -> Iterator[AlgorithmSpec]:
+def find_usable() -> Iterator[AlgorithmSpec]:
     """The installed algorithms, without those that cannot be imported, and the ones given by reference so far."""
-    for name in plugins.installed(GROUP):
+    for name in plugins.find_entry_points(GROUP):
         with suppress(ConfigError):
             spec_of(name)
-    yield from {spec.name: spec for spec in found.values()}.values()
+    yield from {spec.name: spec for spec in known_specs.values()}.values()
 
 
-def section(name: str) -> AlgorithmSpec | None:
+def spec_of_section(name: str) -> AlgorithmSpec | None:
     """The algorithm whose section of the settings has this name, if there is one.
 
     Raises:
       ConfigError: it is installed and cannot be imported.
     """
-    if name in plugins.installed(GROUP):
+    if name in plugins.find_entry_points(GROUP):
         return spec_of(name)
-    return next((spec for spec in found.values() if spec.name == name), None)
+    return next((spec for spec in known_specs.values() if spec.name == name), None)

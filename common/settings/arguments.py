@@ -6,14 +6,14 @@ from typing import Any
 
 from pydantic import BeforeValidator
 
-from zerobeast.common.errors import ConfigError, LocalProtocolError, raising
+from zerobeast.common.errors import ConfigError, LocalProtocolError, raise_as
 from zerobeast.common.wire.codec import pack
 
 MAX_NESTING = 24  #: levels of lists and dicts
 PLAIN = f"text, finite 64-bit numbers, True, False, None, or lists and dicts of these, at most {MAX_NESTING} deep"
 
 
-def plain(value: Any, place: str, nesting: int = MAX_NESTING) -> Any:
+def to_plain(value: Any, place: str, nesting: int = MAX_NESTING) -> Any:
     """The same value: a number or array of numpy as Python's number or list, and a tuple as a list.
 
     Raises:
@@ -24,11 +24,11 @@ def plain(value: Any, place: str, nesting: int = MAX_NESTING) -> Any:
             raise ConfigError(
                 f"{place} has the key {strange[0]!r:.100}, expected text as keys", path=place, value=strange[0]
             )
-        return {key: plain(part, f"{place}.{key}", nesting - 1) for key, part in value.items()}
+        return {key: to_plain(part, f"{place}.{key}", nesting - 1) for key, part in value.items()}
     if isinstance(value, list | tuple) and nesting:
-        return [plain(part, f"{place}[{index}]", nesting - 1) for index, part in enumerate(value)]
+        return [to_plain(part, f"{place}[{index}]", nesting - 1) for index, part in enumerate(value)]
     if hasattr(type(value), "tolist"):
-        return plain(value.tolist(), place, nesting)
+        return to_plain(value.tolist(), place, nesting)
     with suppress(LocalProtocolError):  # a larger number, or text with half a character
         if isinstance(value, str | int | None) or (isinstance(value, float) and isfinite(value)):
             pack(value)
@@ -36,14 +36,14 @@ def plain(value: Any, place: str, nesting: int = MAX_NESTING) -> Any:
     raise ConfigError(argument=place, value=value, expected=PLAIN)
 
 
-def arguments(most: int) -> BeforeValidator:
+def validate_arguments(most: int) -> BeforeValidator:
     """A mapping of plain values of at most so many bytes, as they are sent to env-servers."""
 
     def read(value: Any) -> Any:
         if not isinstance(value, dict):
             return value  # which is refused as no mapping
-        with raising(ValueError, "", ConfigError):
-            given = {name: plain(part, str(name)) for name, part in value.items()}
+        with raise_as(ValueError, "", ConfigError):
+            given = {name: to_plain(part, str(name)) for name, part in value.items()}
         if (size := len(pack(given))) > most:
             file = "the name of a file that the environment reads"
             raise ValueError(f"{size:,} bytes, expected at most {most:,}, or {file}")

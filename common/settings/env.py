@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, JsonValue, field_validator
 
 from zerobeast.common import plugins
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings.arguments import arguments
+from zerobeast.common.settings.arguments import validate_arguments
 from zerobeast.common.settings.facts import facts_of
 from zerobeast.common.settings.guards import ARGUMENTS, BACKENDS, ENVIRONMENT, PLAIN, TEXT, is_plain
 from zerobeast.common.settings.section import OpenSection, setting, whole_numbers
@@ -22,11 +22,11 @@ from zerobeast.common.wire.spaces import MAX_CHOICES
 
 PADDING = ("pad_obs", "pad_actions")  #: settings that make environments of unequal sizes equal
 MAX_AGENTS = 1024  #: of an environment
-LATEST, PAST = "latest", "past"  #: values of `env.opponent`
+LATEST_OPPONENT, PAST_OPPONENT = "latest", "past"  #: values of `env.opponent`
 PROGRESS = "{progress}"  #: a value in `env.options`
 MAX_KWARGS, MAX_OPTIONS = 48 << 10, 4 << 10  #: bytes, of the 64 KiB that a message to an env-server may have
 MAX_ID_LENGTH = 10_000  #: a mix of 200 environments, or a long path; checked before anything reads the list
-NO_RUN = ("", LATEST, PAST)  #: those that name no run
+NO_RUN = ("", LATEST_OPPONENT, PAST_OPPONENT)  #: those that name no run
 
 
 def _entries(value: Any) -> tuple[str, ...]:
@@ -41,12 +41,12 @@ def _entries(value: Any) -> tuple[str, ...]:
     )
 
 
-def filled(options: Any, progress: float) -> Any:
+def fill_progress(options: Any, progress: float) -> Any:
     """Options with the share of the run that is trained, from 0 to 1, in place of `PROGRESS`, however deep."""
     if isinstance(options, dict):
-        return {name: filled(value, progress) for name, value in options.items()}
+        return {name: fill_progress(value, progress) for name, value in options.items()}
     if isinstance(options, list):
-        return [filled(value, progress) for value in options]
+        return [fill_progress(value, progress) for value in options]
     return progress if options == PROGRESS else options
 
 
@@ -75,16 +75,16 @@ class EnvConfig(OpenSection):
         short="env",
         names=True,
     )
-    kwargs: Annotated[dict[str, JsonValue], arguments(MAX_KWARGS)] = setting(
+    kwargs: Annotated[dict[str, JsonValue], validate_arguments(MAX_KWARGS)] = setting(
         {}, "arguments of the environment's constructor: text, numbers, lists and mappings", decides=ARGUMENTS
     )
     action_mask: str = setting(
         "", "key of the action mask (1: legal action) in a Dict observation or in the info dict", decides=PLAIN
     )
-    options: Annotated[dict[str, JsonValue], arguments(MAX_OPTIONS)] = setting(
+    options: Annotated[dict[str, JsonValue], validate_arguments(MAX_OPTIONS)] = setting(
         {},
         f"options passed to every reset; {PROGRESS} as a value stands for the share of total_steps trained, 0 to 1",
-        decides=TEXT._replace(matters=lambda options, _: not is_plain(filled(options, 0.0)), always=False),
+        decides=TEXT._replace(matters=lambda options, _: not is_plain(fill_progress(options, 0.0)), always=False),
         bound=False,
     )
     progress: float | None = setting(
@@ -137,7 +137,7 @@ class EnvConfig(OpenSection):
     @classmethod
     def parts(cls, values: Mapping[str, Any]) -> Iterable[str]:
         """The claims of the backends of these environments, of mixes and what they mix."""
-        (ids,) = cls.chosen(values)
+        (ids,) = cls.part_names(values)
         known = ids if isinstance(ids, str) and len(ids) <= MAX_ID_LENGTH else ""
         each = dict.fromkeys([*split_ids(known), *map(str.strip, re.split("[(),;]", known))])
         return [plugins.claim_of(BACKENDS, one) for one in each if ":" not in one]
@@ -157,7 +157,7 @@ class EnvConfig(OpenSection):
         """The ids, one or several; a task's number is its index here."""
         return tuple(split_ids(self.id))
 
-    def alone(self, task: str) -> EnvConfig:
+    def for_task(self, task: str) -> EnvConfig:
         """These settings for one task alone."""
         values = {**self.model_dump(), "id": task}
         kind = EnvConfig.of(values)
@@ -171,14 +171,14 @@ class EnvConfig(OpenSection):
     @property
     def follows_progress(self) -> bool:
         """Whether resets depend on how much of the run is trained."""
-        return bool(filled(self.options, 0.0) != self.options)
+        return bool(fill_progress(self.options, 0.0) != self.options)
 
     def terms(self) -> dict[str, Any]:
         """The entries of a HELLO."""
         fields = type(self).model_fields.items()
         return self.model_dump(exclude={name for name, field in fields if facts_of(field).shapes is False})
 
-    def opposed(self, num_envs: int, group: int = 0) -> NDArray[np.bool_] | None:
+    def opponent_rows(self, num_envs: int, group: int = 0) -> NDArray[np.bool_] | None:
         """Which of N rows are of the other side, [N], or None if there is none; N counts agents.
 
         The halves change places from environment to environment, and from group to group.

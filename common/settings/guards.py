@@ -79,7 +79,7 @@ def of_backend(env_id: str, what: str, nothing: Any) -> Any:
     """What the backend that claims an id declares under this name; `nothing` if none does, and for a reference."""
     with suppress(ConfigError):  # whoever makes the environment reports it
         if ":" not in env_id and (claim := plugins.claim_of(BACKENDS, env_id)):
-            return getattr(plugins.load(plugins.reference_of(BACKENDS, claim, env_id), env_id), what, nothing)
+            return getattr(plugins.load_reference(plugins.reference_of(BACKENDS, claim, env_id), env_id), what, nothing)
     return nothing
 
 

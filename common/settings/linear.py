@@ -39,9 +39,12 @@ class Linear(float):
         return float(self), self.last
 
 
-def _read(value: Any, checked: Any) -> float:
+def _parse_schedule(value: Any, checked: Any) -> float:
     found = FORM.fullmatch(str(value))
     return Linear(checked(found[1]), checked(found[2])) if found else checked(value)
 
 
-SCHEDULED = (WrapValidator(_read), PlainSerializer(lambda value: str(value) if isinstance(value, Linear) else value))
+SCHEDULED = (
+    WrapValidator(_parse_schedule),
+    PlainSerializer(lambda value: str(value) if isinstance(value, Linear) else value),
+)

@@ -21,7 +21,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.facts import About
 from zerobeast.common.settings.guards import CODE
 from zerobeast.common.settings.section import LIMIT, OpenSection, Section, setting, whole_numbers
-from zerobeast.common.wire import ArraySpace, EnvSpec, flat
+from zerobeast.common.wire import ArraySpace, EnvSpec, flatten
 
 MIN_SHALLOW_SIDE = 36  #: smallest side, in pixels, of which the shallow torso's three convolutions leave at least one
 #: groups of entry points
@@ -36,7 +36,7 @@ def _part_of(group: str, *others: str) -> AfterValidator:
     """A part that an entry point of this group names, or a reference, or one of `others`."""
 
     def check(value: str) -> str:
-        if value not in others and ":" not in value and value not in plugins.installed(group):
+        if value not in others and ":" not in value and value not in plugins.find_entry_points(group):
             raise ValueError(plugins.alternatives(group, value, others))
         return value
 
@@ -116,7 +116,7 @@ class NetConfig(OpenSection):
     @classmethod
     def parts(cls, values: Mapping[str, Any]) -> Iterable[str]:
         """Torso and core, if they are installed ones."""
-        return [part for part in cls.chosen(values) if isinstance(part, str)]
+        return [part for part in cls.part_names(values) if isinstance(part, str)]
 
     def widths(self, own: int) -> tuple[int, ...]:
         """Of the layers of a dense network, which by default has two of width `own`."""
@@ -185,7 +185,7 @@ class TorsoSpec:
           ConfigError: it cannot be imported.
         """
         make = self.bare if bare and self.bare else self.make
-        make = plugins.load(make, f"net.torso {name}") if isinstance(make, str) else make
+        make = plugins.load_reference(make, f"net.torso {name}") if isinstance(make, str) else make
         if callable(make):
             return make
         raise ConfigError(path="net.torso", value=name, expected=f"a class, got {type(make).__name__}")
@@ -198,7 +198,7 @@ def torso_of(name: str) -> TorsoSpec:
     Raises:
       ConfigError: it is unknown, several packages bring one of this name, or it cannot be imported.
     """
-    found = plugins.find(NETWORKS, name, "net.torso")
+    found = plugins.find_part(NETWORKS, name, "net.torso")
     return found if isinstance(found, TorsoSpec) else TorsoSpec(found)
 
 
@@ -208,7 +208,7 @@ def load_core(name: str) -> Callable[..., Any]:
     Raises:
       ConfigError: it is unknown, several packages bring one of this name, or it cannot be imported.
     """
-    found: Any = plugins.find(CORES, name, "net.core")
+    found: Any = plugins.find_part(CORES, name, "net.core")
     if callable(found):
         make: Callable[..., Any] = found
         return make
@@ -242,7 +242,7 @@ class Reading(NamedTuple):
 
 def readings(env: EnvSpec, net: NetConfig) -> list[str]:
     """A line for each array of an observation: its name, its shape and type, and how it is read."""
-    names = flat({"observation": env.to_wire()["obs"]})
+    names = flatten({"observation": env.to_wire()["obs"]})
     paths = [name.removesuffix(".dtype") for name in names if name.endswith(".dtype")]
     return [
         f"{path} {'x'.join(map(str, space.shape)) or 'single'} {np.dtype(space.dtype)}: {_in_words(space, net)}"

@@ -17,13 +17,13 @@ from zerobeast.common.settings.net import MemoryConfig, NetConfig
 from zerobeast.common.settings.section import LIMIT, Section, setting
 from zerobeast.common.settings.sync_rule import SyncConfig
 from zerobeast.common.wire.messages import MAX_WINDOW
-from zerobeast.common.wire.seeds import MAX_ENV_SEED, counted
+from zerobeast.common.wire.seeds import MAX_ENV_SEED, hash_seed
 
 BY_CORES = "0: chosen by `beast train` from the number of cores, otherwise 1"
 Precision = Literal["auto", "float32", "bfloat16"]
 Placement = Literal["auto", "apart", "fused", "serial", "serve"]
-CONNECTED = Idle(("apart", "fused", "serial"), "`beast train` connects its services itself")
-ENDED = Idle(get_args(Placement), "`beast train` ends when training is done")
+IDLE_IF_CONNECTED = Idle(("apart", "fused", "serial"), "`beast train` connects its services itself")
+IDLE_IF_ENDED = Idle(get_args(Placement), "`beast train` ends when training is done")
 
 
 class EnvServerConfig(Section):
@@ -37,7 +37,7 @@ class EnvServerConfig(Section):
         decides=REACH,
         about=About.PEERS,
         of_host=True,
-        idle=CONNECTED,
+        idle=IDLE_IF_CONNECTED,
     )
     threads: int = setting(
         0, f"C++ threads of an Atari session, at least 1 per 4 environments; {BY_CORES}", ge=0, le=1024
@@ -102,7 +102,7 @@ class BrokerConfig(Section):
         decides=REACH,
         about=About.PEERS,
         of_host=True,
-        idle=CONNECTED,
+        idle=IDLE_IF_CONNECTED,
     )
     max_batch_rows: int = setting(256, "maximum number of rows (environments) in a forward pass", ge=1, le=65_536)
     max_batch_delay_s: float = setting(
@@ -126,7 +126,7 @@ class LearnerConfig(Section):
         decides=REACH,
         about=About.PEERS,
         of_host=True,
-        idle=CONNECTED,
+        idle=IDLE_IF_CONNECTED,
     )
     # both defaults are those of IMPALA: Espeholt et al. 2018, table G.1; presets have those of other algorithms
     unroll_length: int = setting(20, "T: agent steps in a rollout", ge=1, le=10_000)
@@ -181,7 +181,7 @@ class LearnerConfig(Section):
         "after the last step; exit: exit at once; evaluated: exit after the last evaluation, as do all services that "
         "can read the run's folder; stay: remain idle, for supervisors that always restart a process",
         about=About.FILES,
-        idle=ENDED,
+        idle=IDLE_IF_ENDED,
     )
     publish_every: int = setting(1, "publish every Nth version of the weights", ge=1, le=LIMIT)
     store: str = setting(
@@ -259,7 +259,7 @@ class EvaluateConfig(Section):
         """Whether policies take the likeliest or best actions."""
         return self.actions == "greedy"
 
-    def following(self, steps: int, total_steps: int) -> int | None:
+    def next_step(self, steps: int, total_steps: int) -> int | None:
         """The agent step of the first evaluation after `steps`; None: there is none."""
         if self.every_steps:
             return min((steps // self.every_steps + 1) * self.every_steps, total_steps) if steps < total_steps else None
@@ -423,7 +423,7 @@ class Run(Section):
     def _plain_name(cls, value: str) -> str:
         if value and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
             raise ValueError("expected at most 100 letters, digits, '.', '_' and '-'")
-        if value == run_files.LATEST:
+        if value == run_files.LATEST_FILE:
             raise ValueError("expected another name: this one is reserved for the newest run")
         return value
 
@@ -435,12 +435,12 @@ class Run(Section):
     @property
     def evaluates(self) -> bool:
         """Whether its policies are evaluated while it trains."""
-        return self.evaluate.following(0, self.total_steps) is not None
+        return self.evaluate.next_step(0, self.total_steps) is not None
 
     @property
     def evaluation_seed(self) -> int:
         """The seed of each of its evaluations, which so have the same first episodes. No environment trains with it."""
-        return counted(self.seed) % (MAX_ENV_SEED + 1) if self.evaluate.seed is None else self.evaluate.seed
+        return hash_seed(self.seed) % (MAX_ENV_SEED + 1) if self.evaluate.seed is None else self.evaluate.seed
 
     @property
     def store(self) -> Path:

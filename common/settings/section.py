@@ -27,7 +27,7 @@ from zerobeast.common.settings.facts import FACTS, About, Facts
 from zerobeast.common.text import printable
 
 Base = TypeVar("Base", bound="Section")
-LONE = re.compile("[\ud800-\udfff]")  #: halves of a character of UTF-16, which UTF-8 lacks
+LONE_SURROGATES = re.compile("[\ud800-\udfff]")  #: halves of a character of UTF-16, which UTF-8 lacks
 LIMIT = 10**12  #: on counts and seconds that have no other bound, far below where 64-bit sums overflow
 
 
@@ -53,7 +53,7 @@ class Section(BaseModel):
         if kind is int and isinstance(value, str) and "e" in value.lower():
             with suppress(ValueError):
                 return float(value)
-        if isinstance(value, str) and (printable(value) != value or LONE.search(value)):
+        if isinstance(value, str) and (printable(value) != value or LONE_SURROGATES.search(value)):
             raise ValueError("expected text without control characters, in UTF-8")
         return value
 
@@ -76,7 +76,7 @@ class OpenSection(Section):
         raise NotImplementedError
 
     @classmethod
-    def chosen(cls, values: Mapping[str, Any]) -> list[Any]:
+    def part_names(cls, values: Mapping[str, Any]) -> list[Any]:
         """What these values, or else the defaults, have of the settings that name its parts."""
         return [values.get(name, cls.model_fields[name].default) for name in cls.chosen_by]
 
@@ -87,16 +87,16 @@ class OpenSection(Section):
         Raises:
           ConfigError: the settings of a part cannot be imported, or two parts declare one differently.
         """
-        installed = plugins.installed(cls.group())
-        return _united(cls, frozenset(cls._registered(name) for name in cls.parts(values) if name in installed))
+        installed = plugins.find_entry_points(cls.group())
+        return _unite(cls, frozenset(cls._find_registered(name) for name in cls.parts(values) if name in installed))
 
     @classmethod
-    def installed(cls) -> list[type[Self]]:
+    def find_classes(cls) -> list[type[Self]]:
         """The classes of all installed parts, without those that cannot be imported."""
         found = []
-        for name in plugins.installed(cls.group()):
+        for name in plugins.find_entry_points(cls.group()):
             with suppress(ConfigError):  # whoever needs the part reports it
-                found.append(cls._registered(name))
+                found.append(cls._find_registered(name))
         return found
 
     @classmethod
@@ -106,7 +106,7 @@ class OpenSection(Section):
         Raises:
           ConfigError: two declare it differently.
         """
-        kinds = [kind for kind in cls.installed() if name in kind.model_fields]
+        kinds = [kind for kind in cls.find_classes() if name in kind.model_fields]
         _refuse_unlike(kinds, [name])
         return kinds[0] if kinds else None
 
@@ -116,7 +116,7 @@ class OpenSection(Section):
         return f"zerobeast.settings.{cls.section}"
 
     @classmethod
-    def _registered(cls, name: str) -> type[Self]:
+    def _find_registered(cls, name: str) -> type[Self]:
         what = f"settings of {name}"
         found = _kind(cls, plugins.reference_of(cls.group(), name, what), what)
         if isinstance(found, ConfigError):
@@ -157,7 +157,7 @@ def _of_base(base: type[OpenSection], values: dict[str, Any]) -> OpenSection:
 def _kind(base: type[Base], reference: str, what: str) -> type[Base] | ConfigError:
     """The class that a reference leads to; an error is kept too, since the module would run at each further look."""
     try:
-        kind = plugins.load(reference, what)
+        kind = plugins.load_reference(reference, what)
         if not (isinstance(kind, type) and issubclass(kind, base)):
             raise ConfigError(path=what, value=reference, expected=f"a subclass of {base.__name__}")
         own = {name: field for name, field in kind.model_fields.items() if name not in base.model_fields}
@@ -172,7 +172,7 @@ def _kind(base: type[Base], reference: str, what: str) -> type[Base] | ConfigErr
 
 
 @cache
-def _united(base: type[Base], kinds: frozenset[type[Base]]) -> type[Base]:
+def _unite(base: type[Base], kinds: frozenset[type[Base]]) -> type[Base]:
     """One class that has the settings of all."""
     least = [one for one in kinds if not any(other is not one and issubclass(other, one) for other in kinds)]
     least.sort(key=lambda one: (one.__module__, one.__qualname__))
@@ -212,9 +212,9 @@ def setting(default: Any, meaning: str, **declared: Any) -> Any:
     is data and nothing else (`guards`).
     """
     facts = Facts(**{name: declared.pop(name) for name in Facts._fields if name in declared})
-    return Field(default=default, description=meaning, json_schema_extra=_kept(facts), **declared)
+    return Field(default=default, description=meaning, json_schema_extra=_keep_facts(facts), **declared)
 
 
-def _kept(facts: Facts) -> Any:
+def _keep_facts(facts: Facts) -> Any:
     """Pydantic keeps this with the field."""
     return {FACTS: facts} if facts != Facts() else None

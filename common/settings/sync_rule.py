@@ -19,7 +19,7 @@ from pydantic import AfterValidator
 from zerobeast.common.settings.guards import PLAIN
 from zerobeast.common.settings.section import Section, setting
 
-EXPECTED = "expected always, every N, every T s, adaptive THRESHOLD or never"
+EXPECTED_RULES = "expected always, every N, every T s, adaptive THRESHOLD or never"
 
 
 class Rule(NamedTuple):
@@ -46,7 +46,7 @@ class Rule(NamedTuple):
                 return cls("seconds", number)
             if words[0] == "adaptive" and len(words) == 2:
                 return cls("adaptive", number)
-        raise ValueError(EXPECTED)
+        raise ValueError(EXPECTED_RULES)
 
     @property
     def measured(self) -> bool:
@@ -54,7 +54,7 @@ class Rule(NamedTuple):
         return self.name == "adaptive"
 
 
-ALWAYS = Rule("always")
+ALWAYS_RULE = Rule("always")
 
 
 def _number(text: str) -> float | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import SerializeAsAny, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from zerobeast.common.errors import ConfigError, raising
+from zerobeast.common.errors import ConfigError, raise_as
 from zerobeast.common.settings.algorithm import AlgorithmSettings, AlgorithmSpec, spec_of
 from zerobeast.common.settings.run import Run
 from zerobeast.common.settings.section import setting
@@ -39,7 +39,7 @@ class RunConfig(Run):
     def _of_its_algorithm(cls, tree: Any) -> Any:
         if not isinstance(tree, dict) or ALGORITHM in tree:
             return tree
-        with raising(ValueError, "", ConfigError):
+        with raise_as(ValueError, "", ConfigError):
             spec = spec_of(str(tree.get("algo", cls.model_fields["algo"].default)))
         others = {name: value for name, value in tree.items() if name != spec.name}
         return {**others, ALGORITHM: spec.settings.model_validate(tree.get(spec.name, {}))}

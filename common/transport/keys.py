@@ -23,7 +23,7 @@ import zmq.auth
 from zmq.utils import z85
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.files.atomic import explained, sync
+from zerobeast.common.files.atomic import explain_os_errors, sync
 from zerobeast.common.process.roles import RECORDS
 from zerobeast.common.wire.messages import Plane
 
@@ -35,7 +35,7 @@ SERVERS = {Plane[plane.upper()]: name for name, role in RECORDS.items() for plan
 CLIENTS = {plane: [name for name, role in RECORDS.items() if plane.name.lower() in role.connects] for plane in SERVERS}
 PUBLIC, SECRET = "public", "secret"
 #: errors of a process or a disk in trouble, not of a file
-PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
+PASSING_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
 
 
 class Keys:
@@ -81,7 +81,7 @@ class Keys:
             try:
                 found.add(_certificate(file)[0])
             except ConfigError as error:
-                if isinstance(error.__cause__, OSError) and error.__cause__.errno in PASSING:
+                if isinstance(error.__cause__, OSError) and error.__cause__.errno in PASSING_ERRNOS:
                     raise error.__cause__ from None
                 if file not in self._unreadable:
                     log.warning("%s; no client is admitted with it", error)
@@ -129,7 +129,7 @@ def _files(folder: Path, name: str) -> tuple[Path, Path]:
 
 def _make(folder: Path, name: str) -> list[Path]:
     public, secret = _files(folder, name)
-    with explained(f"{folder}: keys cannot be written"):
+    with explain_os_errors(f"{folder}: keys cannot be written"):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         public.parent.mkdir(exist_ok=True)
         secret.parent.mkdir(mode=0o700, exist_ok=True)

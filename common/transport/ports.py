@@ -14,11 +14,11 @@ import zmq
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import Refusal, RemoteProtocolError, VersionMismatch
 from zerobeast.common.transport.context import Context
-from zerobeast.common.transport.sockets import REPLIES, REQUESTS, Incoming, Payload, make_socket, sendable
+from zerobeast.common.transport.sockets import REPLIES, REQUESTS, Incoming, Payload, make_socket, to_frame
 from zerobeast.common.transport.subscriptions import Owners, Subscriptions
 from zerobeast.common.wire.messages import (
-    ANSWERED,
-    BARE,
+    BARE_KINDS,
+    REASONS_BY_REFUSAL,
     REPLY_KINDS,
     TOPIC_BYTES,
     Header,
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 MAX_PER_CALL = 16  #: bad messages, each costing up to a millisecond: a flood must not keep a service from its loop
 SEND_HWM, RECEIVE_HWM = 16, 64  #: requests that may wait in a client, and in a server for each client
-_UNREAD = Header(Kind.BYE, 0)
+_UNREAD_HEADER = Header(Kind.BYE, 0)
 
 
 class Port:
@@ -57,12 +57,12 @@ class Port:
             frame = socket.recv(zmq.NOBLOCK, copy=self._owners is None)
         except zmq.Again:
             return None
-        self._last = Incoming(_UNREAD, socket)
+        self._last = Incoming(_UNREAD_HEADER, socket)
         data = memoryview(frame) if isinstance(frame, bytes) else frame.buffer
         self._last.header = header = unpack_header(data[skip:], partial(self._check_sender, frame))
         if header.kind not in self._kinds:
             raise RemoteProtocolError(f"{header.kind.name} does not belong here", "kind")
-        if header.kind in BARE and self._last.more:
+        if header.kind in BARE_KINDS and self._last.more:
             raise RemoteProtocolError(f"{header.kind.name} is one frame, and more came", "payload")
         return self._last
 
@@ -77,7 +77,7 @@ class Port:
             try:
                 message = self._read(socket, skip)
             except VersionMismatch as error:
-                self._mismatched(error)
+                self._on_mismatch(error)
             except RemoteProtocolError as error:
                 self.refuse(error)
             else:
@@ -85,7 +85,7 @@ class Port:
                 return message
         return None
 
-    def _mismatched(self, error: VersionMismatch) -> None:
+    def _on_mismatch(self, error: VersionMismatch) -> None:
         raise error
 
     def refuse(self, error: RemoteProtocolError) -> None:
@@ -130,7 +130,7 @@ class ServerPort(Port):
             self._subscriptions.read()  # or the answer would not reach the client
         return message
 
-    def _mismatched(self, error: VersionMismatch) -> None:
+    def _on_mismatch(self, error: VersionMismatch) -> None:
         self.reject(Header(Kind.HELLO, error.sender), error)
 
     def departures(self) -> list[int]:
@@ -156,7 +156,7 @@ class ServerPort(Port):
 
     def send(self, header: Header, *frames: Payload) -> bool:
         """Reply to `header.sender`; never blocks. False, and counted, if that client is stuck."""
-        parts: list[Any] = [topic(self.plane, header.sender) + pack_header(header), *map(sendable, frames)]
+        parts: list[Any] = [topic(self.plane, header.sender) + pack_header(header), *map(to_frame, frames)]
         try:
             self._replies.send_multipart(parts, zmq.NOBLOCK, copy=True)
         except zmq.Again:
@@ -171,7 +171,7 @@ class ServerPort(Port):
     def reject(self, request: Header, error: RemoteProtocolError, *, epoch: int = 0) -> None:
         """Count a request as refused, and send an ERROR to its sender."""
         self.refuse(error)
-        self.error(request, ANSWERED.get(error.reason, Reason.TERMS), str(error), epoch=epoch)
+        self.error(request, REASONS_BY_REFUSAL.get(error.reason, Reason.TERMS), str(error), epoch=epoch)
 
     def error(self, request: Header, reason: Reason, sentence: str, *, epoch: int = 0) -> None:
         """Send an ERROR with a description of what is wrong."""
@@ -237,7 +237,7 @@ class ClientPort(Port):
         """
         return self._next(self._replies, TOPIC_BYTES)
 
-    def _mismatched(self, error: VersionMismatch) -> None:
+    def _on_mismatch(self, error: VersionMismatch) -> None:
         error.args = (f"{self.endpoint}: {error}",)
         raise error
 
@@ -247,7 +247,7 @@ class ClientPort(Port):
         With copy=False the frames must stay unchanged until the server has answered.
         """
         try:
-            parts: list[Any] = [pack_header(header), *map(sendable, frames)]
+            parts: list[Any] = [pack_header(header), *map(to_frame, frames)]
             self._requests.send_multipart(parts, zmq.NOBLOCK, copy=copy)
         except zmq.Again:
             return False

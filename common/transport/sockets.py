@@ -71,7 +71,7 @@ class Poller:
             self._poller.register(entry, zmq.POLLIN)
 
     @classmethod
-    def joined(cls, pollers: Iterable[Poller]) -> Self:
+    def union(cls, pollers: Iterable[Poller]) -> Self:
         """A poller that waits for everything that any of these waits for."""
         return cls(files=[entry for poller in pollers for entry in poller._entries])
 
@@ -88,7 +88,7 @@ def view_of(payload: Payload) -> memoryview:
     return memoryview(payload)  # type: ignore[arg-type]  # numpy declares its buffer for Python 3.12 on
 
 
-def sendable(payload: Payload) -> memoryview:
+def to_frame(payload: Payload) -> memoryview:
     """The payload as a frame. One larger than the receiver allows would cut the connection at every repetition."""
     view = view_of(payload)
     if view.nbytes > MAX_FRAME_BYTES:

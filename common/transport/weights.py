@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 20  #: of weights: a larger frame can starve liveness checks on a slow link
 WEIGHTS_TOPIC, NEWS_TOPIC = topic(Plane.WEIGHTS, 0), topic(Plane.WEIGHTS, 1)
-NO_TOPIC, SUBSCRIBED = b"\0", b"\1"
+NO_TOPIC, SUBSCRIBE_BYTE = b"\0", b"\1"
 MAX_SUBSCRIBERS = 1024  #: more are not served until others leave
 COUNT_PERIOD_S = 1.0
 #: bytes of older versions that wait for slow subscribers, at least MIN_HELD versions: subscribers share a version, but
@@ -80,15 +80,15 @@ class WeightsPublisher:
                 event = self._socket.recv(zmq.NOBLOCK)
             except zmq.Again:
                 break
-            asked = NEWS_TOPIC if event == SUBSCRIBED + NEWS_TOPIC else WEIGHTS_TOPIC
+            asked = NEWS_TOPIC if event == SUBSCRIBE_BYTE + NEWS_TOPIC else WEIGHTS_TOPIC
             # This applies to the client behind the event, whatever the event is: if it is not a subscription, libzmq
             # 4.3.5 picks a client whose own event is still to come. One that gets no news for that subscribes again.
-            admitted = event[:1] != SUBSCRIBED or self._admits()
+            admitted = event[:1] != SUBSCRIBE_BYTE or self._admits()
             if admitted:
                 self._socket.set(zmq.SUBSCRIBE, asked)
             # The next send goes to that client alone. If there is nothing for it, a message that no client subscribes
             # to is sent instead; otherwise the next version would reach no other subscriber.
-            parts = self._newest.get(asked, [NO_TOPIC]) if admitted and event == SUBSCRIBED + asked else [NO_TOPIC]
+            parts = self._newest.get(asked, [NO_TOPIC]) if admitted and event == SUBSCRIBE_BYTE + asked else [NO_TOPIC]
             self._socket.send_multipart(parts, zmq.NOBLOCK, copy=False)
         if self.due:
             self._broadcast()
@@ -121,7 +121,7 @@ class WeightsPublisher:
         log.warning("%d MB of weights wait for subscribers: those that are behind are disconnected", held >> 20)
         for connection in connections(self._socket):
             with contextlib.suppress(OSError):
-                if unsent(connection):
+                if count_unsent_bytes(connection):
                     connection.shutdown(SHUT_RDWR)
 
     def close(self) -> None:
@@ -191,7 +191,7 @@ def connections(bound: zmq.Socket[bytes]) -> Iterator[socket.socket]:
             continue
 
 
-def unsent(connection: socket.socket) -> int:
+def count_unsent_bytes(connection: socket.socket) -> int:
     """Bytes that the kernel holds because the peer has not taken them."""
     import fcntl  # which Windows lacks, on which clients run
     import termios

@@ -1,7 +1,7 @@
 """Messages between services; exported are the descriptions of observations, actions and the rows that carry them."""
 
 from zerobeast.common.text import short as short
-from zerobeast.common.wire.description import flat as flat
+from zerobeast.common.wire.description import flatten as flatten
 from zerobeast.common.wire.layout import Block as Block
 from zerobeast.common.wire.layout import Field as Field
 from zerobeast.common.wire.layout import RecordSpec as RecordSpec
@@ -15,8 +15,8 @@ from zerobeast.common.wire.seeds import EnvSeeds as EnvSeeds
 from zerobeast.common.wire.spaces import ArraySpace as ArraySpace
 from zerobeast.common.wire.spaces import CompositeSpace as CompositeSpace
 from zerobeast.common.wire.spaces import Space as Space
-from zerobeast.common.wire.spaces import by_array as by_array
-from zerobeast.common.wire.spaces import nested as nested
+from zerobeast.common.wire.spaces import iterate_arrays as iterate_arrays
+from zerobeast.common.wire.spaces import nest_values as nest_values
 from zerobeast.common.wire.specs import ROLLOUT_FIELDS as ROLLOUT_FIELDS
 from zerobeast.common.wire.specs import EnvSpec as EnvSpec
 from zerobeast.common.wire.specs import PolicySpec as PolicySpec

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.wire.records import step_record
-from zerobeast.common.wire.spaces import ArraySpace, by_array
+from zerobeast.common.wire.spaces import ArraySpace, iterate_arrays
 from zerobeast.common.wire.specs import EnvSpec
 
 
@@ -26,7 +26,7 @@ def unpack_bits(packed: NDArray[np.uint8], space: ArraySpace) -> NDArray[np.uint
     return flat.reshape(*packed.shape[:-1], *space.shape)
 
 
-def unpacked_rows(rows: NDArray[Any], env: EnvSpec) -> NDArray[Any]:
+def unpack_rows(rows: NDArray[Any], env: EnvSpec) -> NDArray[Any]:
     """Rows [N] of `step_record` with observations as their space has them; the rows themselves if they have no bits."""
     record = step_record(env, packed=False).dtype
     if record == rows.dtype:
@@ -35,7 +35,7 @@ def unpacked_rows(rows: NDArray[Any], env: EnvSpec) -> NDArray[Any]:
     for name in record.names or ():
         if name != "obs":
             found[name] = rows[name]
-    sent = (values for _, values in by_array(env.obs, rows["obs"]))
-    for (space, column), values in zip(by_array(env.obs, found["obs"]), sent, strict=True):
+    sent = (values for _, values in iterate_arrays(env.obs, rows["obs"]))
+    for (space, column), values in zip(iterate_arrays(env.obs, found["obs"]), sent, strict=True):
         column[...] = unpack_bits(values, space) if space.bits else values
     return found

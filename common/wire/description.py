@@ -22,7 +22,7 @@ class Description(ABC):
 
     def to_wire(self) -> dict[str, Any]:
         """The fields as plain msgpack values."""
-        plain: dict[str, Any] = _plain(self)
+        plain: dict[str, Any] = _to_plain(self)
         return plain
 
     @classmethod
@@ -32,10 +32,10 @@ class Description(ABC):
         Raises:
           RemoteProtocolError: a key is missing or of the wrong type, or a rule does not hold.
         """
-        spec: Self = _read(cls, entries, "")
+        spec: Self = _read_field(cls, entries, "")
         for holds, field, value, expected in spec.rules():
             if not holds:
-                raise _wrong(field, value, expected)
+                raise _field_error(field, value, expected)
         return spec
 
     @abstractmethod
@@ -43,14 +43,14 @@ class Description(ABC):
         """Rules that the fields must satisfy; each may rely on those before it."""
 
 
-def flat(entries: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(entries: dict[str, Any], prefix: str = "") -> dict[str, Any]:
     """The output of `to_wire` flattened by path: "action.kind", "obs.camera.shape", ..."""
     found: dict[str, Any] = {}
     for name, value in entries.items():
         parts = dict(value) if name == "spaces" else value
         path = prefix if name == "spaces" else f"{prefix}{name}"
         if isinstance(parts, dict):
-            found |= flat(parts, path if name == "spaces" else f"{path}.")
+            found |= flatten(parts, path if name == "spaces" else f"{path}.")
         else:
             found[path] = value
     return found
@@ -61,19 +61,19 @@ def is_shape(shape: tuple[int, ...]) -> bool:
     return len(shape) <= MAX_SIZES and all(size >= 1 for size in shape)
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    return [_plain(entry) for entry in value] if isinstance(value, tuple) else value
+        return {field.name: _to_plain(getattr(value, field.name)) for field in fields(value)}
+    return [_to_plain(entry) for entry in value] if isinstance(value, tuple) else value
 
 
-def _wrong(field: str, value: Any, expected: str) -> RemoteProtocolError:
+def _field_error(field: str, value: Any, expected: str) -> RemoteProtocolError:
     return RemoteProtocolError(
         f"{field} is {short(value)}, expected {expected}", "spec", path=field, value=value, expected=expected
     )
 
 
-def _read(kind: Any, value: Any, field: str) -> Any:
+def _read_field(kind: Any, value: Any, field: str) -> Any:
     """Read a peer's value of one field as its kind.
 
     A kind is a plain type, a tuple of one, a named tuple, a Literal of texts, a dataclass or a union of dataclasses, of
@@ -85,16 +85,18 @@ def _read(kind: Any, value: Any, field: str) -> Any:
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not wanted:
-        raise _wrong(field, value, f"a value of type {wanted.__name__}")
+        raise _field_error(field, value, f"a value of type {wanted.__name__}")
     if wanted is dict:
         prefix = field and f"{field}."
         hints = {name: hint for name, hint in get_type_hints(kind).items() if name in value or name not in OPTIONAL}
-        return kind(**{name: _read(hint, value.get(name), prefix + name) for name, hint in hints.items()})
+        return kind(**{name: _read_field(hint, value.get(name), prefix + name) for name, hint in hints.items()})
     if _is_named_tuple(kind):
         if len(value) != len(hints := get_type_hints(kind)):
-            raise _wrong(field, value, f"[{', '.join(hints)}]")
-        return kind(*(_read(hints[name], entry, f"{field}.{name}") for name, entry in zip(hints, value, strict=True)))
-    return tuple(_read(get_args(kind)[0], entry, field) for entry in value) if wanted is list else value
+            raise _field_error(field, value, f"[{', '.join(hints)}]")
+        return kind(
+            *(_read_field(hints[name], entry, f"{field}.{name}") for name, entry in zip(hints, value, strict=True))
+        )
+    return tuple(_read_field(get_args(kind)[0], entry, field) for entry in value) if wanted is list else value
 
 
 def _wire_type(kind: Any) -> type:

@@ -19,7 +19,7 @@ MAX_NAMES, MAX_NAME_BYTES = 32, 64  #: of one episode's infos
 MAX_NUMBERS = 400  #: of infos in one message, which leave room in its header for the episodes themselves
 MAX_REASON, MAX_REASONS = 200, 8  #: characters of a reason; how many of them are in one message
 
-NONE: Mapping[str, float] = MappingProxyType({})
+NO_INFOS: Mapping[str, float] = MappingProxyType({})
 Entry = list[Any]  #: an episode on the wire
 Refuse = Callable[[RemoteProtocolError], None]
 
@@ -27,24 +27,24 @@ Refuse = Callable[[RemoteProtocolError], None]
 class Episode(NamedTuple):
     value: float  #: undiscounted, unclipped return
     length: int  #: agent steps
-    infos: Mapping[str, float] = NONE  #: numbers of its last info by name
+    infos: Mapping[str, float] = NO_INFOS  #: numbers of its last info by name
 
 
-class Lost(NamedTuple):
+class LostEpisode(NamedTuple):
     """An episode that was begun, and that its environment or its process has failed in."""
 
     reason: str  #: what was raised, and where; or how the process ended
     row: int  #: of the step rows
 
 
-def entry(episode: Episode | Lost) -> Entry:
-    """Inverse of `episodes_of`, or of `lost_of`."""
-    if isinstance(episode, Lost):
+def to_entry(episode: Episode | LostEpisode) -> Entry:
+    """Inverse of `episodes_of`, or of `read_lost`."""
+    if isinstance(episode, LostEpisode):
         return [*episode]
     return [episode.value, episode.length, *([dict(episode.infos)] if episode.infos else [])]
 
 
-def lightened(entries: list[Entry]) -> list[Entry]:
+def limit_infos(entries: list[Entry]) -> list[Entry]:
     """The same episodes; if their infos have more than MAX_NUMBERS in all, evenly spaced ones alone keep theirs.
 
     Of lost ones, the first MAX_REASONS alone keep their reasons.
@@ -66,12 +66,12 @@ def is_lost(one: Any) -> bool:
     return len(one[0]) <= MAX_REASON and one[0].isprintable() and 0 <= one[1] <= MAX_STEPS
 
 
-def lost_of(entries: list[Any]) -> tuple[Lost, ...]:
+def read_lost(entries: list[Any]) -> tuple[LostEpisode, ...]:
     """The lost episodes among those that a peer reports, each with its reason."""
-    found, reason = list[Lost](), ""
+    found, reason = list[LostEpisode](), ""
     for one in filter(is_lost, entries):
         reason = one[0] or reason
-        found.append(Lost(reason, one[1]))
+        found.append(LostEpisode(reason, one[1]))
     return tuple(found)
 
 
@@ -96,13 +96,13 @@ def _is_episode(one: Any) -> bool:
     return bool(abs(one[0]) <= MAX_RETURN and 0 < one[1] <= MAX_STEPS and isinstance(infos, dict) and are_infos(infos))
 
 
-def joined(own: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:
+def merge_infos(own: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:
     """Numbers of our own, and as many others as an episode may then have."""
     left = [(name, number) for name, number in others.items() if name not in own]
     return {**dict(left[: MAX_NAMES - len(own)]), **own}
 
 
-def means(infos: Iterable[Mapping[str, float]]) -> dict[str, float]:
+def mean_infos(infos: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """The mean of each number in infos of several episodes, over those that have it."""
     found: dict[str, list[float]] = {}
     for each in infos:

@@ -46,10 +46,10 @@ def item_bytes(field: Field | Block) -> int:
     """Size of one element in bytes; that of a block includes padding."""
     if isinstance(field, Field):
         return np.dtype(field.dtype).itemsize
-    return sum(_padded(math.prod(part.shape) * item_bytes(part), FIELD_ALIGNMENT) for part in field.fields)
+    return sum(_align(math.prod(part.shape) * item_bytes(part), FIELD_ALIGNMENT) for part in field.fields)
 
 
-def _padded(size: int, alignment: int) -> int:
+def _align(size: int, alignment: int) -> int:
     return -(-size // alignment) * alignment
 
 
@@ -58,14 +58,14 @@ def _numpy(fields: tuple[Field | Block, ...], alignment: int) -> np.dtype[Any]:
     offset, offsets = 0, []
     for field in fields:
         offsets.append(offset)
-        offset += _padded(math.prod(field.shape) * item_bytes(field), FIELD_ALIGNMENT)
+        offset += _align(math.prod(field.shape) * item_bytes(field), FIELD_ALIGNMENT)
     elements = [field.dtype if isinstance(field, Field) else _numpy(field.fields, FIELD_ALIGNMENT) for field in fields]
     return np.dtype(
         {
             "names": [field.name for field in fields],
             "formats": [(element, field.shape) for element, field in zip(elements, fields, strict=True)],
             "offsets": offsets,
-            "itemsize": max(alignment, _padded(offset, alignment)),
+            "itemsize": max(alignment, _align(offset, alignment)),
         }
     )
 

@@ -86,7 +86,7 @@ class Reason(StrEnum):
 
 
 #: The reason sent for these refusals; all others are sent as TERMS.
-ANSWERED: dict[Refusal, Reason] = {
+REASONS_BY_REFUSAL: dict[Refusal, Reason] = {
     "version": Reason.VERSION,
     "session": Reason.UNKNOWN_SESSION,
     "environment": Reason.ENVIRONMENT,
@@ -112,7 +112,7 @@ BODIES: dict[Kind, tuple[Any, ...]] = {
     Kind.NEWS: (int, list, int | None),
 }
 #: kinds that are a header and nothing else
-BARE = frozenset({Kind.HELLO, Kind.WELCOME, Kind.ERROR, Kind.BYE, Kind.RESET, Kind.ACK, Kind.HERE, Kind.NEWS})
+BARE_KINDS = frozenset({Kind.HELLO, Kind.WELCOME, Kind.ERROR, Kind.BYE, Kind.RESET, Kind.ACK, Kind.HERE, Kind.NEWS})
 #: what answers each request
 ANSWERS = {Kind.RESET: Kind.OBS, Kind.STEP: Kind.OBS, Kind.INFER: Kind.ACT}
 _OF_SESSIONS = {Kind.WELCOME, Kind.ERROR, Kind.BYE, Kind.HERE}

@@ -80,7 +80,7 @@ def rollout_record(env: EnvSpec, policy: PolicySpec, unroll_length: int) -> Reco
     )
 
 
-def oversize(env: EnvSpec, policy: PolicySpec | None, unroll_length: int, num_envs: int) -> str | None:
+def explain_oversize(env: EnvSpec, policy: PolicySpec | None, unroll_length: int, num_envs: int) -> str | None:
     """Why a message of N rollouts is too large for a frame, as a sentence with what would fit; None if it is not."""
 
     def too_large(envs: int, length: int) -> bool:

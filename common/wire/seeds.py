@@ -9,12 +9,12 @@ SPREAD = 2_654_435_769  #: 2^32 / golden ratio: its multiples lie far apart (Knu
 EnvSeeds = int | Sequence[int | None] | None  #: environment i gets seed + i, or entry i; None: its generator continues
 
 
-def continued(seed: int, after: int) -> int:
+def continue_seed(seed: int, after: int) -> int:
     """The seed of a run that continues after `after` steps or versions: `seed` itself at the beginning."""
     return seed + after * SPREAD
 
 
-def counted(*numbers: int) -> int:
+def hash_seed(*numbers: int) -> int:
     """A seed that depends on these numbers alone, each from 0 to 2^64 - 1, as in a counter-based generator.
 
     torch uses only its lower 32 bits, so it is a hash in which every number affects them.
@@ -23,14 +23,14 @@ def counted(*numbers: int) -> int:
     return int.from_bytes(digest, "little") >> 1
 
 
-def of_part(seed: EnvSeeds, part: slice) -> EnvSeeds:
+def slice_seeds(seed: EnvSeeds, part: slice) -> EnvSeeds:
     """The seeds of the environments in `part`, from the `seed` of all of them."""
     if seed is None:
         return None
     return seed + part.start if isinstance(seed, int) else seed[part]
 
 
-def one_by_one(seed: EnvSeeds, num_envs: int) -> list[int | None]:
+def list_seeds(seed: EnvSeeds, num_envs: int) -> list[int | None]:
     """The seed of each environment."""
     if seed is None:
         return [None] * num_envs

@@ -109,7 +109,7 @@ class SessionTable(Generic[S]):
         self._count -= len(gone)
         return gone
 
-    def unused(self, now: float, awake_since: float = 0.0) -> list[Session[S]]:
+    def find_unused(self, now: float, awake_since: float = 0.0) -> list[Session[S]]:
         """Sessions that have asked for nothing for UNUSED_S: a HELLO costs its sender nothing. Looks once a second.
 
         No message could arrive before `awake_since`.

@@ -21,7 +21,7 @@ from zerobeast.common.wire.description import SHAPE, Rule, is_shape
 from zerobeast.common.wire.layout import Block, Field
 
 MIN_IMAGE_SIDE = 5  #: anything smaller is a matrix of numbers
-UNBOUNDED = 1e37  #: a box this wide has no bounds: some environments write the largest float for infinity
+UNBOUNDED_LIMIT = 1e37  #: a box this wide has no bounds: some environments write the largest float for infinity
 MAX_CHOICES = 1 << 16  #: of a space, over all its components
 MAX_START = 1 << 62
 MAX_PARTS = 64  #: of a space, over all levels
@@ -106,7 +106,7 @@ class ArraySpace:
     def bounded(self) -> NDArray[np.bool_]:
         """Which components of a box are between bounds, or fixed because these are equal, [*shape]."""
         low, high = self.bounds
-        return high - low < UNBOUNDED
+        return high - low < UNBOUNDED_LIMIT
 
     @property
     def full_bytes(self) -> bool:
@@ -213,48 +213,48 @@ def field_of(name: str, space: Space, *lead: int, packed: bool = False) -> Field
     return Field(name, space.dtype, (*lead, *space.shape))
 
 
-def by_array(space: Space, value: Any) -> Iterator[tuple[ArraySpace, Any]]:
+def iterate_arrays(space: Space, value: Any) -> Iterator[tuple[ArraySpace, Any]]:
     """Each array of a space with its part of `value`: a dict, a tuple or rows with names, nested as the space is."""
     if isinstance(space, ArraySpace):
         yield space, value
     else:
         for part in space.spaces:
-            yield from by_array(part.space, value[int(part.name) if isinstance(value, tuple) else part.name])
+            yield from iterate_arrays(part.space, value[int(part.name) if isinstance(value, tuple) else part.name])
 
 
-def names(space: Space, prefix: str = "") -> Iterator[str]:
+def array_names(space: Space, prefix: str = "") -> Iterator[str]:
     """The name of each array of a space, such as "camera.depth", in order; "" if it is an array itself."""
     if isinstance(space, ArraySpace):
         yield prefix[:-1]
     else:
         for part in space.spaces:
-            yield from names(part.space, f"{prefix}{part.name}.")
+            yield from array_names(part.space, f"{prefix}{part.name}.")
 
 
-def nested(space: Space, values: Iterator[Any], *, tuples: bool = False) -> Any:
+def nest_values(space: Space, values: Iterator[Any], *, tuples: bool = False) -> Any:
     """Make a value of the space from one value per array, in order: that value, or dicts nested as the space is.
 
     With `tuples`, a space of kind "tuple" gets a tuple, as gymnasium has it.
     """
     if isinstance(space, ArraySpace):
         return next(values)
-    parts = {part.name: nested(part.space, values, tuples=tuples) for part in space.spaces}
+    parts = {part.name: nest_values(part.space, values, tuples=tuples) for part in space.spaces}
     return tuple(parts.values()) if tuples and space.kind == "tuple" else parts
 
 
-def mapped(space: Space, change: Callable[[ArraySpace], ArraySpace]) -> Space:
+def map_arrays(space: Space, change: Callable[[ArraySpace], ArraySpace]) -> Space:
     """The same space of other arrays."""
     if isinstance(space, ArraySpace):
         return change(space)
-    return replace(space, spaces=tuple(Part(part.name, mapped(part.space, change)) for part in space.spaces))
+    return replace(space, spaces=tuple(Part(part.name, map_arrays(part.space, change)) for part in space.spaces))
 
 
-def from_zero(space: Space) -> Space:
+def count_from_zero(space: Space) -> Space:
     """The same space whose choices count from 0 for the environment, too."""
-    return mapped(space, lambda array: replace(array, start=()))
+    return map_arrays(space, lambda array: replace(array, start=()))
 
 
-def unbounded(space: ArraySpace) -> ArraySpace:
+def drop_bounds(space: ArraySpace) -> ArraySpace:
     """The same space without bounds, of which policies use only `narrow` and two servers may state others."""
     narrow = space.dtype == "|u1" and not space.full_bytes
     return replace(space, low=(-math.inf,), high=(math.inf,), narrow=narrow) if space.kind == "box" else space

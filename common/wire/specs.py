@@ -9,9 +9,17 @@ from typing import Any
 
 from zerobeast.common.text import split_ids
 from zerobeast.common.wire.codec import DTYPES
-from zerobeast.common.wire.description import SHAPE, Description, Rule, flat, is_shape
+from zerobeast.common.wire.description import SHAPE, Description, Rule, flatten, is_shape
 from zerobeast.common.wire.layout import MAX_ROW_BYTES, Field, item_bytes
-from zerobeast.common.wire.spaces import MAX_CHOICES, MAX_NAME, Space, field_of, from_zero, mapped, unbounded
+from zerobeast.common.wire.spaces import (
+    MAX_CHOICES,
+    MAX_NAME,
+    Space,
+    count_from_zero,
+    drop_bounds,
+    field_of,
+    map_arrays,
+)
 
 MAX_CORE_SIZE = 1 << 20
 MAX_EXTRAS = 32  #: of a policy
@@ -57,15 +65,15 @@ class EnvSpec(Description):
 
     def for_policies(self) -> EnvSpec:
         """This spec as policies see it, without the bounds of observations."""
-        return replace(self, obs=mapped(self.obs, unbounded))
+        return replace(self, obs=map_arrays(self.obs, drop_bounds))
 
     def of_rows(self) -> EnvSpec:
         """This spec as rows are: choices count from 0."""
-        return replace(self, obs=from_zero(self.obs), action=from_zero(self.action))
+        return replace(self, obs=count_from_zero(self.obs), action=count_from_zero(self.action))
 
     def difference(self, other: EnvSpec) -> tuple[str, Any, Any]:
         """The first entry in which two unequal descriptions differ, and its value here and there."""
-        here, there = flat(self.to_wire()), flat(other.to_wire())
+        here, there = flatten(self.to_wire()), flatten(other.to_wire())
         entries = ((name, here.get(name, "none"), there.get(name, "none")) for name in there | here)
         return next(entry for entry in entries if entry[1] != entry[2] and not entry[0].endswith(".start"))
 

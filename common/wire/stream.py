@@ -12,7 +12,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from typing import Any
 
-from zerobeast.common.errors import Refused, RemoteProtocolError
+from zerobeast.common.errors import RemoteProtocolError, RequestRefused
 from zerobeast.common.text import printable
 from zerobeast.common.wire.messages import ANSWERS, MAX_INTEGER, Frames, Header, Kind, Reason
 
@@ -90,7 +90,7 @@ class Stream:
             self._send_at = now + UNSENT_AFTER_S
         return self._outstanding
 
-    def sent(self, now: float) -> None:
+    def note_sent(self, now: float) -> None:
         """Note that what `due` handed out was sent; otherwise `due` soon hands it out again."""
         if self.open:
             self._send_at = max(self._send_at, now + self._patience_s)
@@ -108,7 +108,7 @@ class Stream:
         """Seconds without a sign of life from a server that owes one; 0 while it owes nothing."""
         return 0.0 if self.open and not self.waiting else now - max(self.heard_at, self._asked_at)
 
-    def prepared(self, now: float, silent_s: float) -> bool:
+    def is_preparing(self, now: float, silent_s: float) -> bool:
         """Whether the server works on opening the session: its HERE to HELLO came within the last `silent_s`."""
         return not self.open and not self.trouble and now - silent_s <= self.heard_at >= self._asked_at >= 0
 
@@ -139,12 +139,12 @@ class Stream:
         if (about_the_session := _ABOUT_THE_SESSION.get(header.kind)) is not None:
             return about_the_session(self, header, now)
         if not self.expects(header):
-            return self._ignored()
+            return self._ignore()
         self._outstanding = None
-        self.answered(now)
+        self.note_answer(now)
         return Reply.ANSWER
 
-    def answered(self, now: float) -> None:
+    def note_answer(self, now: float) -> None:
         """Note that the session works; `accept` does this on planes with requests."""
         self.heard_at, self.stale = now, 0
         if now - self._opened_at >= LASTING_S:
@@ -162,7 +162,7 @@ class Stream:
         self.useless_s = now - self._rejects_since
         self._lose(f"sends what cannot be used ({why})", now)
 
-    def set_back(self, what: str, now: float) -> bool:
+    def count_setback(self, what: str, now: float) -> bool:
         """Count a setback, `what` the server did; returns whether to act on it at once."""
         self._in_a_row += 1
         self.heard_at = now
@@ -192,18 +192,18 @@ class Stream:
     def _header(self, kind: Kind, body: tuple[Any, ...]) -> Header:
         return Header(kind, self.sender, self.slot, self.epoch, self.seq, body)
 
-    def _ignored(self) -> Reply:
+    def _ignore(self) -> Reply:
         self.stale += 1
         return Reply.STALE
 
     def _lose(self, what: str, now: float) -> Reply:
         """Send HELLO again, after a pause if that has happened too often."""
-        self.set_back(what, now)
+        self.count_setback(what, now)
         self._quiet_until = now + self._pause_s
         self.greet_again(self._quiet_until)
         return Reply.LOST
 
-    def _welcomed(self, header: Header, now: float) -> Reply:
+    def _on_welcome(self, header: Header, now: float) -> Reply:
         if (self.open and header.epoch == self.epoch) or now < self._quiet_until:
             return Reply.STALE
         if header.seq > MAX_INTEGER // 2:
@@ -218,27 +218,27 @@ class Stream:
         self._outstanding, self._opened_at = None, now
         return Reply.WELCOME
 
-    def _dismissed(self, header: Header, now: float) -> Reply:
+    def _on_bye(self, header: Header, now: float) -> Reply:
         if not self.open or header.epoch != self.epoch:
-            return self._ignored()
+            return self._ignore()
         return self._lose("sends BYE", now)
 
-    def _noticed(self, header: Header, now: float) -> Reply:
+    def _on_here(self, header: Header, now: float) -> Reply:
         """Take a HERE: the server works on what was asked, or has just got this client's subscription."""
         self.heard_at = now
         if header.seq or self._asked_at < 0:  # the latter: nothing has been asked of it, so it owes nothing
             return Reply.STALE
         if self.open and header.epoch != self.epoch:
             return self._lose("sends HERE with another epoch", now)
-        if self.set_back("sends HERE", now):
+        if self.count_setback("sends HERE", now):
             self.busy = ""
             self.ask_again(now)
         return Reply.STALE
 
-    def _refused(self, header: Header, now: float) -> Reply:
+    def _on_error(self, header: Header, now: float) -> Reply:
         reason, sentence = header.body
         if not self._is_refused_by(header, reason):
-            return self._ignored()
+            return self._ignore()
         if reason == Reason.UNKNOWN_SESSION:
             return self._lose("does not recognise the session that it has opened", now)
         if reason == Reason.BUSY:
@@ -247,7 +247,7 @@ class Stream:
         self._outstanding = None  # after a refusal another request may follow
         failed = self.open and reason == Reason.ENVIRONMENT  # what it had accepted: no input is wrong
         by = "" if self._inside else f"{self.server}{'' if failed else ' refuses'}: "  # who, if it is not this process
-        refused = Refused(f"{by}{printable(sentence)}", reason)
+        refused = RequestRefused(f"{by}{printable(sentence)}", reason)
         refused.exit_code = 1 if failed else refused.exit_code
         raise refused
 
@@ -261,8 +261,8 @@ class Stream:
 
 
 _ABOUT_THE_SESSION: dict[Kind, Callable[[Stream, Header, float], Reply]] = {
-    Kind.WELCOME: Stream._welcomed,
-    Kind.HERE: Stream._noticed,
-    Kind.BYE: Stream._dismissed,
-    Kind.ERROR: Stream._refused,
+    Kind.WELCOME: Stream._on_welcome,
+    Kind.HERE: Stream._on_here,
+    Kind.BYE: Stream._on_bye,
+    Kind.ERROR: Stream._on_error,
 }

@@ -19,12 +19,12 @@ from pathlib import Path
 from zerobeast import BeastError, ConfigError
 from zerobeast.api.parent import parent_of
 from zerobeast.common.config.load import Request
-from zerobeast.plan.prepare import prepared
+from zerobeast.plan.preparation import prepare_run
 from zerobeast.plan.processes import Plan, ProcessSpec, Restart
-from zerobeast.plan.settle import RunFlags, settle
+from zerobeast.plan.resolution import RunFlags, resolve_run
 
 #: for a shell: whether to start a process again after the exit code in $code, which is above 128 after a signal
-AGAIN = {
+RETRY_CODE = {
     Restart.NEVER: "false",
     Restart.KILLED: "[ $code -gt 128 ]",
     Restart.ALWAYS: f"[ $code != 0 ] && [ $code != {ConfigError.exit_code} ]",
@@ -34,15 +34,15 @@ AGAIN = {
 def script(process: ProcessSpec, restarts: int, at_the_end: str) -> str:
     """What runs in the window of a process, which is started again so many times; without its learner a run is over."""
     command = f"{shlex.join(process.command)} >> {shlex.quote(str(process.log))} 2>&1"
-    again = f"{AGAIN[process.restart]} && [ $((tries += 1)) -le {restarts} ]"
+    again = f"{RETRY_CODE[process.restart]} && [ $((tries += 1)) -le {restarts} ]"
     return f"while {command}; code=$?; {again}; do sleep 1; done; {at_the_end if process.role == 'learner' else ''}"
 
 
 def main(argv: list[str]) -> str:
     """Start a run, under the flags of `beast train` that begin a run, but for --track; returns its name."""
     request = Request.of_flags(argv, os.environ, RunFlags)
-    settled = settle(request, datetime.now().astimezone(), parent=parent_of(request))
-    with prepared(settled, print) as run:
+    resolved = resolve_run(request, datetime.now().astimezone(), parent=parent_of(request))
+    with prepare_run(resolved, print) as run:
         sockets = tempfile.mkdtemp(prefix="beast-", dir="/tmp")  # a short path, which no other user can enter
         plan = Plan(run.config, Path(sockets), os.environ)
         processes = plan.add_all()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from zerobeast import BeastError, RemoteActing
-from zerobeast.common.config.load import load
+from zerobeast.common.config.load import load_config
 from zerobeast.rl.data import Batch
 
 TOTAL_STEPS = 100_000
@@ -43,7 +43,7 @@ def train(endpoint: str, rule: str) -> float:
     """Train for `TOTAL_STEPS`; returns the mean return of the last 100 episodes."""
     flags = ["--learner.endpoint", endpoint, "--sync.rule", rule, "--env", "CartPole-v1", "--preset", "classic"]
     returns: list[float] = []
-    with RemoteActing(load(flags, {})) as env:
+    with RemoteActing(load_config(flags, {})) as env:
         policy = env.policy()
         optimizer = torch.optim.Adam(policy.parameters(), lr=2e-3)
         steps = 0

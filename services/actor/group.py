@@ -107,9 +107,9 @@ class Group:
 
     def _connect(self, now: float) -> None:
         self.waits.enter(Wait.CONNECT, now)
-        self._connected(now)
+        self._on_connected(now)
 
-    def _connected(self, now: float) -> None:
+    def _on_connected(self, now: float) -> None:
         if not self._is_connected():
             return
         if self.steps.new:
@@ -121,7 +121,7 @@ class Group:
     def _is_connected(self) -> bool:
         return all(end.stream.open for end in self.planes.values())
 
-    def _observed(self, now: float) -> None:
+    def _on_observation(self, now: float) -> None:
         if self.steps.new:
             self.steps.new = False
             self._begin_rollout(self.steps)
@@ -129,7 +129,7 @@ class Group:
             self.rollouts.builder.observe(self.steps.rows[self.learned])
         self._go_on(now)
 
-    def _acted(self, now: float) -> None:
+    def _on_action(self, now: float) -> None:
         answer = self.inference
         self.rollouts.builder.act(answer.rows[self.learned], answer.version, answer.core[self.learned])
         if self.steps.new:
@@ -138,7 +138,7 @@ class Group:
             self.steps.step(answer.rows["action"], now)
             self.waits.enter(Wait.ENV, now)
 
-    def _credited(self, now: float) -> None:
+    def _on_credit(self, now: float) -> None:
         if self.rollouts.outbox.room:
             self._go_on(now)
 
@@ -198,7 +198,7 @@ class EnvGroup(Group):
         env_server = Stream(sender, slot, env_terms, f"env-server at {config.envserver.endpoint}")
         follows = {"progress": True} if config.env.follows_progress else {}
         learner = Stream(sender, slot, follows, f"learner at {config.learner.endpoint}")
-        opposed = config.env.opposed(num_envs, index_of(sender) + slot)
+        opposed = config.env.opponent_rows(num_envs, index_of(sender) + slot)
         sides = None if opposed is None else Sides(opposed, config.env)
         steps = StepsPlane(env_server, num_envs, seed, sides)
         super().__init__(
@@ -257,7 +257,7 @@ class AgentGroup(Group):
         assert self.is_free, "one observation at a time"
         self.steps.agent_steps += not self.steps.new
         self.steps.rows[...] = row
-        self._observed(now)
+        self._on_observation(now)
 
     def _is_connected(self) -> bool:
         """As for any group, but with `drops` it can do without the learner once it has the unroll length."""
@@ -275,15 +275,15 @@ class AgentGroup(Group):
 
 #: what a group does in a state when a plane's message comes: the upper half of its table
 TRANSITIONS: dict[tuple[Wait, Plane, Reply], Callable[[Group, float], None]] = {
-    (Wait.CONNECT, Plane.STEPS, Reply.WELCOME): Group._connected,
-    (Wait.CONNECT, Plane.INFERENCE, Reply.WELCOME): Group._connected,
-    (Wait.CONNECT, Plane.ROLLOUTS, Reply.WELCOME): Group._connected,
-    (Wait.ENV, Plane.STEPS, Reply.ANSWER): Group._observed,
+    (Wait.CONNECT, Plane.STEPS, Reply.WELCOME): Group._on_connected,
+    (Wait.CONNECT, Plane.INFERENCE, Reply.WELCOME): Group._on_connected,
+    (Wait.CONNECT, Plane.ROLLOUTS, Reply.WELCOME): Group._on_connected,
+    (Wait.ENV, Plane.STEPS, Reply.ANSWER): Group._on_observation,
     (Wait.ENV, Plane.STEPS, Reply.LOST): Group._connect,
     (Wait.ENV, Plane.STEPS, Reply.WELCOME): Group._connect,
-    (Wait.BROKER, Plane.INFERENCE, Reply.ANSWER): Group._acted,
+    (Wait.BROKER, Plane.INFERENCE, Reply.ANSWER): Group._on_action,
     (Wait.BROKER, Plane.INFERENCE, Reply.LOST): Group._connect,
     (Wait.BROKER, Plane.INFERENCE, Reply.WELCOME): Group._connect,
-    (Wait.CREDIT, Plane.ROLLOUTS, Reply.ANSWER): Group._credited,
-    (Wait.CREDIT, Plane.ROLLOUTS, Reply.WELCOME): Group._credited,
+    (Wait.CREDIT, Plane.ROLLOUTS, Reply.ANSWER): Group._on_credit,
+    (Wait.CREDIT, Plane.ROLLOUTS, Reply.WELCOME): Group._on_credit,
 }

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.wire.episodes import Entry, lightened
+from zerobeast.common.wire.episodes import Entry, limit_infos
 from zerobeast.common.wire.messages import MAX_EPISODES, MAX_WINDOW, Frames, Header, Kind
 from zerobeast.common.wire.stream import Reply, Stream
 from zerobeast.services.actor.waits import Timeouts
@@ -91,7 +91,7 @@ class Outbox:
             self._episodes.popleft()
             self.episodes_dropped += 1
         travelling = [self._episodes.popleft() for _ in range(min(MAX_EPISODES, len(self._episodes)))]
-        self._kept.append(_Message(self.seq, rows, lightened(travelling), acting))
+        self._kept.append(_Message(self.seq, rows, limit_infos(travelling), acting))
 
     def due(self, now: float) -> tuple[Header, Frames] | None:
         """What to send now: a HELLO or the oldest rollout not sent yet."""
@@ -130,7 +130,7 @@ class Outbox:
             self._follow(*progress)
             return Reply.ANSWER, self._acknowledge(consumed_seq, window, now)
         if header.kind is Kind.HERE and not header.seq and header.epoch == self.stream.epoch and self.in_transit:
-            if self.stream.set_back("sends HERE", now):
+            if self.stream.count_setback("sends HERE", now):
                 self.stream.greet_again(now)  # the connection is new: what was in flight on the old one may be lost
             return Reply.STALE, []
         reply = self.stream.accept(header, now)
@@ -148,7 +148,7 @@ class Outbox:
 
     def _acknowledge(self, consumed_seq: int, window: int, now: float) -> list[Rows]:
         self._window = max(1, min(window, MAX_WINDOW))
-        self.stream.answered(now)
+        self.stream.note_answer(now)
         free = []
         while self._kept and self._kept[0].seq <= consumed_seq:
             free.append(self._kept.popleft().rows)

@@ -172,9 +172,9 @@ class Peers:
             found += link.troubles(_silence_s(link, now, awake_since))
         return found[0] + (f" (and {len(found) - 1} more)" if found[1:] else "") if found else ""
 
-    def prepared(self, servers: Servers, now: float) -> bool:
+    def is_preparing(self, servers: Servers, now: float) -> bool:
         """Whether servers are at work on the sessions of all groups, such as env-servers that make environments."""
-        return all(link.stream.prepared(now, self._timeouts.silent) for link in self._links[servers])
+        return all(link.stream.is_preparing(now, self._timeouts.silent) for link in self._links[servers])
 
     def farewell(self) -> None:
         """Send BYE to all servers."""
@@ -188,7 +188,7 @@ class Peers:
     def receive(self, servers: Servers, now: float) -> None:
         """Take the messages that arrived on one plane."""
         dismissed, links = [], self._links[servers]
-        for port, message in servers.received():
+        for port, message in servers.receive():
             link = links[message.header.slot]
             was_open = link.stream.open
             link.group.take(servers.plane, message, port.refuse, now)

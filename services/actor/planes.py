@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import ConfigError, RemoteProtocolError, raising
+from zerobeast.common.errors import ConfigError, RemoteProtocolError, raise_as
 from zerobeast.common.transport import Incoming
 from zerobeast.common.wire import (
     MAX_ENV_SEED,
@@ -22,10 +22,10 @@ from zerobeast.common.wire import (
     rollout_record,
     step_record,
 )
-from zerobeast.common.wire.checks import flaw, forbidden, illegal
-from zerobeast.common.wire.episodes import Entry, ends_of, entry, lost_of
+from zerobeast.common.wire.checks import find_flaw, find_forbidden, find_illegal
+from zerobeast.common.wire.episodes import Entry, ends_of, read_lost, to_entry
 from zerobeast.common.wire.messages import Frames, Header, Kind
-from zerobeast.common.wire.seeds import continued
+from zerobeast.common.wire.seeds import continue_seed
 from zerobeast.common.wire.stream import Reply, Stream
 from zerobeast.services.actor.outbox import Outbox
 from zerobeast.services.actor.rollout import RolloutBuilder
@@ -40,8 +40,8 @@ def receive_rows(message: Incoming, rows: NDArray[Any], env: EnvSpec) -> None:
     if not message.into(rows):
         what = f"{len(rows)} step rows of {rows.dtype.itemsize} bytes"
         raise RemoteProtocolError(f"OBS: expected one frame of {what}", "payload")
-    sentence = flaw(rows) or illegal("obs", rows["obs"], env.obs, packed=True)
-    if not sentence and env.action_mask and (found := forbidden(rows["action_mask"], env.action)):
+    sentence = find_flaw(rows) or find_illegal("obs", rows["obs"], env.obs, packed=True)
+    if not sentence and env.action_mask and (found := find_forbidden(rows["action_mask"], env.action)):
         sentence = f"action_mask {found}"
     if sentence:
         raise RemoteProtocolError(f"OBS: {sentence}", "values")
@@ -61,7 +61,7 @@ class GroupPlane:
 
     def mark_sent(self, now: float) -> None:
         """Note that what `due` handed out was sent."""
-        self.stream.sent(now)
+        self.stream.note_sent(now)
 
     def deadline(self) -> float:
         """When `due` has something to repeat."""
@@ -84,15 +84,15 @@ class GroupPlane:
             self.stream.reject(str(error), now)
             reply = Reply.LOST
         if reply is Reply.LOST or reply is Reply.WELCOME:
-            self._lost()
+            self._on_loss()
         if reply is Reply.WELCOME:
-            self._welcomed()
+            self._on_welcome()
         return reply
 
     def give_up(self, now: float) -> None:
         """End the session, because HELLO goes to another server next."""
         self.stream.give_up(now)
-        self._lost()
+        self._on_loss()
 
     def _accept(self, message: Incoming, refuse: Refuse, now: float) -> Reply:
         if self.stream.expects(message.header):
@@ -102,14 +102,14 @@ class GroupPlane:
     def _receive(self, message: Incoming, refuse: Refuse) -> None:
         """Read the answer to a request. Raises RemoteProtocolError if it cannot be used."""
 
-    def _welcomed(self) -> None: ...
+    def _on_welcome(self) -> None: ...
 
-    def _lost(self) -> None:
+    def _on_loss(self) -> None:
         self.new = True
 
-    def _offered(self, name: str, read: Callable[[Any], D], before: D | None) -> D:
+    def _read_offer(self, name: str, read: Callable[[Any], D], before: D | None) -> D:
         """Read an entry of the WELCOME. Raises ConfigError if it is impossible or has changed."""
-        with raising(ConfigError, f"{self.stream.server} offers an impossible {name!r}", RemoteProtocolError):
+        with raise_as(ConfigError, f"{self.stream.server} offers an impossible {name!r}", RemoteProtocolError):
             offer = read(self.stream.terms.get(name))
         if before is not None and offer != before:
             raise ConfigError(f"{self.stream.server} now offers {offer}, but offered {before} before")
@@ -141,23 +141,23 @@ class StepsPlane(GroupPlane):
         assert self.env is not None, "there are rows"
         receive_rows(message, self.rows, self.env)
         ends = ends_of(message.header.body[0], refuse)
-        found = ends if self._sides is None else self._sides.judged(self.rows, ends)
-        lost = lost_of(message.header.body[0])
-        self.episodes += map(entry, filter(None, found))
-        self.episodes += [entry(one) for one in lost if self._sides is None or one.row in self._sides.learned]
+        found = ends if self._sides is None else self._sides.judge_ends(self.rows, ends)
+        lost = read_lost(message.header.body[0])
+        self.episodes += map(to_entry, filter(None, found))
+        self.episodes += [to_entry(one) for one in lost if self._sides is None or one.row in self._sides.learned]
         self.agent_steps += 0 if self.new else self._num_envs
 
-    def _welcomed(self) -> None:
-        env = self._offered("env", lambda entries: EnvSpec.from_wire(entries).for_policies(), self.env)
+    def _on_welcome(self) -> None:
+        env = self._read_offer("env", lambda entries: EnvSpec.from_wire(entries).for_policies(), self.env)
         if self.env is None:
             self.env = env
             self.rows = np.zeros(self._num_envs, step_record(env).dtype)  #: the newest observations
             self._action_rows = np.zeros(self._num_envs, action_record(env.action).dtype)
 
-    def _lost(self) -> None:
-        super()._lost()
+    def _on_loss(self) -> None:
+        super()._on_loss()
         # the next environments must not repeat the episodes that these began with
-        self.stream.hello_terms["seed"] = continued(self._seed, self.agent_steps) % (MAX_ENV_SEED + 1)
+        self.stream.hello_terms["seed"] = continue_seed(self._seed, self.agent_steps) % (MAX_ENV_SEED + 1)
 
 
 class OwnSteps:
@@ -205,7 +205,7 @@ class InferencePlane(GroupPlane):
         with_core = self._with_core
         if not message.into(self.rows, last=not with_core) or (with_core and not message.into(self.core)):
             raise RemoteProtocolError(f"ACT: expected {self.rows.nbytes} bytes of act rows", "payload")
-        if sentence := illegal("action", self.rows["action"], self._env.action) or flaw(self.rows):
+        if sentence := find_illegal("action", self.rows["action"], self._env.action) or find_flaw(self.rows):
             raise RemoteProtocolError(f"ACT: {sentence}", "values")
         if with_core and not np.isfinite(self.core).all():
             raise RemoteProtocolError("ACT: a recurrent state is not finite", "values")
@@ -215,8 +215,8 @@ class InferencePlane(GroupPlane):
         self.version_drops += version < self.version
         self.version, self.acting = version, message.header.epoch
 
-    def _welcomed(self) -> None:
-        policy = self._offered("policy", PolicySpec.from_wire, self.policy)
+    def _on_welcome(self) -> None:
+        policy = self._read_offer("policy", PolicySpec.from_wire, self.policy)
         if self.policy is None:
             self.policy = policy
             self.rows = np.zeros(self._num_envs, act_record(self._env, policy).dtype)  #: the newest answer
@@ -257,9 +257,9 @@ class RolloutsPlane(GroupPlane):
             self.builder.recycle(rows)
         return reply
 
-    def _welcomed(self) -> None:
+    def _on_welcome(self) -> None:
         if self.unroll_length is None or "unroll_length" in self.stream.terms:
-            length = self._offered("unroll_length", self._length, self.unroll_length)
+            length = self._read_offer("unroll_length", self._length, self.unroll_length)
             if self.unroll_length is None:
                 self._begin(length)
 

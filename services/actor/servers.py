@@ -84,7 +84,7 @@ class Servers:
             port.close()
         return True
 
-    def received(self) -> Iterator[tuple[ClientPort, Incoming]]:
+    def receive(self) -> Iterator[tuple[ClientPort, Incoming]]:
         """Messages from the servers that groups use; one for all slots is repeated for each group of that server."""
         for port in self.ports.values():
             while message := port.receive():

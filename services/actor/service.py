@@ -14,7 +14,7 @@ from zerobeast.common.transport import Poller, random_id
 from zerobeast.common.transport.lookup import Lookup, Lookups, Resolve
 from zerobeast.common.wire import MAX_ENV_SEED
 from zerobeast.common.wire.messages import Plane
-from zerobeast.common.wire.seeds import continued
+from zerobeast.common.wire.seeds import continue_seed
 from zerobeast.services.actor.group import EnvGroup
 from zerobeast.services.actor.peers import Peers
 from zerobeast.services.actor.servers import Servers
@@ -57,7 +57,7 @@ class Actor(Service):
         first = count * (self.sender if instance.index is None else instance.index)  # counted over all actors' groups
 
         def group(slot: int) -> EnvGroup:
-            own, seed = assigned(config, first + slot, instance.start)
+            own, seed = assign_group(config, first + slot, instance.start)
             return EnvGroup(own, self.sender, slot, seed, Waits(now, self.hops), timeouts)
 
         self.groups = [group(slot) for slot in range(count)]
@@ -95,7 +95,7 @@ class Actor(Service):
     def idle(self) -> bool:
         """Whether env-servers still make all environments, or all groups wait for a learner that answers."""
         waits = [group.waits.current is Wait.CREDIT and group.rollouts.outbox.stream.open for group in self.groups]
-        return all(waits) or self._peers.prepared(self._env_servers, self.clock())
+        return all(waits) or self._peers.is_preparing(self._env_servers, self.clock())
 
     def drain(self) -> None:
         """Give complete rollouts a moment to be acknowledged, then send BYE."""
@@ -149,13 +149,13 @@ class Actor(Service):
         return {"agent_steps_per_s": round(steps_per_s, 1), **fractions}
 
 
-def assigned(config: RunConfig, group: int, start: int) -> tuple[RunConfig, int]:
+def assign_group(config: RunConfig, group: int, start: int) -> tuple[RunConfig, int]:
     """The settings of a group, which is numbered over all actors, and the seed of its first environment.
 
     In a run with several environments each group has one, dealt out in turn. The seeds of different groups never
     overlap, nor do those of nearby run seeds. Those of an actor without an index, for which a random id stands in, and
     of a run that continues, almost certainly do not.
     """
-    own = config.env.alone(config.env.tasks[group % len(config.env.tasks)])
-    seed = continued(config.seed * 1_000_003 + group * config.actor.envs_per_group, start) % (MAX_ENV_SEED + 1)
+    own = config.env.for_task(config.env.tasks[group % len(config.env.tasks)])
+    seed = continue_seed(config.seed * 1_000_003 + group * config.actor.envs_per_group, start) % (MAX_ENV_SEED + 1)
     return config.model_copy(update={"env": own}), seed

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.settings import PAST, EnvConfig
-from zerobeast.common.wire.episodes import Episode, joined
+from zerobeast.common.settings import PAST_OPPONENT, EnvConfig
+from zerobeast.common.wire.episodes import Episode, merge_infos
 
 WIN = "win"  #: number of an episode: 1, 0.5 for a draw, or 0
 OPPONENT = "opponent"  #: likewise: agent steps of the policy of the other side
@@ -24,7 +24,7 @@ class Sides:
 
     def __init__(self, opposed: NDArray[np.bool_], env: EnvConfig) -> None:
         self.learned: NDArray[np.intp] = np.flatnonzero(~opposed)  #: indices of the rows that are learned from
-        self._opposed, self._agents, self._by_age = opposed, env.agents, env.opponent == PAST
+        self._opposed, self._agents, self._by_age = opposed, env.agents, env.opponent == PAST_OPPONENT
         self._returns = np.zeros(len(opposed))
         envs = len(opposed) // env.agents
         self._begun = np.zeros(envs, np.bool_)  #: whether the newest rows are the first of a game
@@ -40,7 +40,7 @@ class Sides:
         self._versions = [new if begun or new == old else UNKNOWN for begun, old, new in changes]
         self._newest = max(self._newest, *versions)
 
-    def judged(self, rows: NDArray[np.void], ends: Sequence[Episode | None]) -> list[Episode | None]:
+    def judge_ends(self, rows: NDArray[np.void], ends: Sequence[Episode | None]) -> list[Episode | None]:
         """The ends of the side that is learned from, with `win` and who played against it.
 
         An agent has won if its return is higher than the mean of the other side's so far.
@@ -71,4 +71,4 @@ class Sides:
             own[OPPONENT] = float(version)
             if self._by_age:
                 own[f"{WIN}.quarter{-(-4 * version // self._newest)}"] = win
-        return joined(own, episode.infos)
+        return merge_infos(own, episode.infos)

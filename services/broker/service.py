@@ -17,7 +17,7 @@ from zerobeast.common.service.base import DRAIN_LIMIT_S, Service
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.transport import Incoming, Poller, ServerPort, index_of, random_id
 from zerobeast.common.wire.messages import Header, Kind, Plane
-from zerobeast.common.wire.seeds import continued, counted
+from zerobeast.common.wire.seeds import continue_seed, hash_seed
 from zerobeast.common.wire.session import Arrival, Session
 from zerobeast.rl.acting.inference import Inference
 from zerobeast.rl.acting.sync import Sync
@@ -40,7 +40,7 @@ class Request(NamedTuple):
     opponents: list[int] | None  #: for each environment, agent steps of the version that acts for the other side
 
 
-class Running(NamedTuple):
+class RunningBatch(NamedTuple):
     """The batch that the device computes."""
 
     policy: Inference
@@ -61,12 +61,12 @@ class Broker(Service):
         self.config = config
         self.epoch = random_id()
         index = self.epoch if instance.index is None else instance.index
-        self._seed = counted(config.seed, index) if index else config.seed  # as no other broker draws, of any run
+        self._seed = hash_seed(config.seed, index) if index else config.seed  # as no other broker draws, of any run
         self.batcher: Batcher[Request] = Batcher(config.broker.max_batch_rows, config.broker.max_batch_delay_s)
         self._rows = self._requests = self._batches = 0  #: answered so far
         self._window = SlidingWindow(RATE_SPAN_S)
         self._inbox: WeightsInbox | None = None
-        self.running: Running | None = None
+        self.running: RunningBatch | None = None
         self.held: Incoming | None = None  # a request that waits in the socket for the next batch
 
     def open(self) -> None:
@@ -96,7 +96,7 @@ class Broker(Service):
 
     def tick(self, now: float) -> None:
         """Answer a finished batch; start the next if it is due."""
-        for session in self._sessions.table.unused(now, self.awake_since):
+        for session in self._sessions.table.find_unused(now, self.awake_since):
             self._sessions.end(session)
         self._finish()
         if self.running is None:
@@ -219,7 +219,7 @@ class Broker(Service):
             self.port.reject(header, unknown, epoch=self.epoch)
             return True
         if header.seq <= session.seq:
-            self._repeated(session, header)
+            self._repeat_answer(session, header)
             return True
         if session.state.pending:
             self.port.refuse(RemoteProtocolError("a request before the last one was answered", "overlap"))
@@ -231,7 +231,7 @@ class Broker(Service):
         self._receive(incoming, session)
         return True
 
-    def _repeated(self, session: Session[Client], header: Header) -> None:
+    def _repeat_answer(self, session: Session[Client], header: Header) -> None:
         """Repeat an answer that was given, or send HERE if the request is still being worked on."""
         arrival = session.arrival(header.seq)
         if arrival is Arrival.REPEATED and session.reply is not None:
@@ -264,9 +264,9 @@ class Broker(Service):
         if self.config.deterministic:
             session = requests[0].session  # the seed is the same whichever broker it goes to, and whenever
             group = index_of(session.sender) * self.config.actor.env_groups + session.slot  # counted over all actors
-            policy.reseed(counted(self.config.seed, group, session.seq, inbox.version))
+            policy.reseed(hash_seed(self.config.seed, group, session.seq, inbox.version))
         policy.submit(rows, with_cores=any(request.with_core for request in requests))
-        self.running = Running(policy, requests, rows, inbox.version, now)
+        self.running = RunningBatch(policy, requests, rows, inbox.version, now)
 
     def _finish(self) -> None:
         """Answer the running batch if it is done. Replies are copies: they outlive the memory they come from."""
@@ -286,7 +286,7 @@ class Broker(Service):
             body = running.version, opponents
             header = Header(Kind.ACT, session.sender, session.slot, self.epoch, session.seq, body)
             session.reply = (header, frames)
-            if self._sessions.settle(session):
+            if self._sessions.finish_request(session):
                 self.port.send(header, *frames)
 
     def _renew_weights(self, now: float) -> None:
@@ -298,5 +298,5 @@ class Broker(Service):
         if weights is not None:
             self._sessions.policy.load(weights, as_kept=self._inbox.is_local)
             if before < 0:  # a new run draws as configured, a resumed one draws other numbers
-                self._sessions.policy.reseed(continued(self._seed, self._inbox.version) % 2**63)
+                self._sessions.policy.reseed(continue_seed(self._seed, self._inbox.version) % 2**63)
         self._sessions.policy.advance(self._inbox.sync.agent_steps)

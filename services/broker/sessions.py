@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import ConfigError, RemoteProtocolError, raising
+from zerobeast.common.errors import ConfigError, RemoteProtocolError, raise_as
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.transport import index_of
 from zerobeast.common.wire import EnvSpec, step_record
@@ -77,8 +77,8 @@ class Sessions:
         rows, most = terms.get("num_envs"), self._config.broker.max_batch_rows
         if type(rows) is not int or not 1 <= rows <= most:
             raise TERMS(f"num_envs {str(rows)[:20]}: expected 1 to {most}, the broker's broker.max_batch_rows")
-        with raising(TERMS, "", ConfigError):
-            self._config.env.opposed(rows)
+        with raise_as(TERMS, "", ConfigError):
+            self._config.env.opponent_rows(rows)
         theirs = EnvSpec.from_wire(terms.get("env"))
         env = theirs.among(self._config.env.id)
         differs = self.policy is not None and env != self.policy.algorithm.env
@@ -108,7 +108,7 @@ class Sessions:
         slots = None if self.table.full else self._allocate(rows)
         if slots is None:
             return None
-        opposed = self._config.env.opposed(rows, index_of(header.sender) + header.slot)
+        opposed = self._config.env.opponent_rows(rows, index_of(header.sender) + header.slot)
         games = None if opposed is None else Games(opposed, self._config.env.agents)
         return self.table.open(header, Client(slots, games), now)
 
@@ -151,7 +151,7 @@ class Sessions:
         if self._opponents is not None:
             self._opponents.renew(now, [each.state.games for each in self.table if each.state.games is not None])
 
-    def settle(self, session: Session[Client]) -> bool:
+    def finish_request(self, session: Session[Client]) -> bool:
         """Note that the session's request is computed; returns False if no client waits for the answer any more."""
         session.state.pending = False
         if session.state.gone:
@@ -177,8 +177,8 @@ class Sessions:
         if most * size > MAX_BATCH_BYTES:
             what = f"{most} observations (broker.max_batch_rows) of {size} bytes"
             raise TERMS(f"{env.env_id}: {what}, expected at most {MAX_BATCH_BYTES} bytes")
-        unbuilt = raising(TERMS, f"{env.env_id}: the network cannot act on it", RuntimeError, ValueError, MemoryError)
-        with raising(TERMS, "", ConfigError), unbuilt:  # whatever torch raises for shapes that a peer made up
+        unbuilt = raise_as(TERMS, f"{env.env_id}: the network cannot act on it", RuntimeError, ValueError, MemoryError)
+        with raise_as(TERMS, "", ConfigError), unbuilt:  # whatever torch raises for shapes that a peer made up
             algorithm = make_algorithm(self._config, env)
             torch.set_default_dtype(torch.float32)  # whatever a file that was imported for it has set
             policy = Inference(algorithm, max_rows=most, device=self._device, dtype=self._dtype, seed=self._seed)

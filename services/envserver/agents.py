@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import EnvError, raising
+from zerobeast.common.errors import EnvError, raise_as
 from zerobeast.common.settings import EnvConfig
-from zerobeast.common.wire import ArraySpace, CompositeSpace, EnvSpec, by_array
-from zerobeast.common.wire.checks import unfit
-from zerobeast.common.wire.episodes import joined
+from zerobeast.common.wire import ArraySpace, CompositeSpace, EnvSpec, iterate_arrays
+from zerobeast.common.wire.checks import find_unfit_action
+from zerobeast.common.wire.episodes import merge_infos
 from zerobeast.common.wire.spaces import Part
-from zerobeast.services.envserver.numbers import Numbered
-from zerobeast.services.envserver.padding import Padding, alike, padded_obs
-from zerobeast.services.envserver.reading import CALLS, Reading, given_mask, without_mask
-from zerobeast.services.envserver.shard import NOTHING_YET, Shard
-from zerobeast.services.envserver.spaces import without
+from zerobeast.services.envserver.env_reader import CALLS, EnvReader, drop_mask, read_mask
+from zerobeast.services.envserver.numbers import NumberedEnvs
+from zerobeast.services.envserver.padding import Padding, common_padding, pad_observation
+from zerobeast.services.envserver.shard import FIRST_OUTCOME, Shard
+from zerobeast.services.envserver.spaces import drop_entries
 
 MASK = "action_mask"  #: entry of a Dict observation, as PettingZoo's games have it
 OBSERVATION = "observation"  #: the entry beside it
@@ -34,7 +34,7 @@ AGENT = "agent"  #: entry of an observation with `env.agent_id`
 NUMBER = re.compile(r"_?\d+$")  #: what the names of agents with the same role differ in
 
 
-def parallel(env: Any) -> Any:
+def to_parallel(env: Any) -> Any:
     """An environment as PettingZoo's parallel ones, in which all agents act at once; None if it is none of several.
 
     If its agents take turns, those that wait have to act too, but their actions are ignored.
@@ -48,7 +48,7 @@ def parallel(env: Any) -> Any:
     return env
 
 
-def shard(
+def make_shard(
     env_id: str, make: Callable[[], Any], num_envs: int, seed: int | None, *, config: EnvConfig, **more: Any
 ) -> Shard:
     """Environments of one agent each or of several, whichever `make` makes; the rest as for `Shard`.
@@ -59,7 +59,7 @@ def shard(
     if seed is not None:  # for environments that draw from the generators of their process
         random.seed(seed)
         np.random.seed(seed)
-    numbered = Numbered(make)
+    numbered = NumberedEnvs(make)
     first = numbered.first()
     kind: Callable[..., Shard] = Shard
     if callable(first.observation_space):
@@ -73,35 +73,35 @@ def shard(
     return envs
 
 
-class AgentReading:
+class AgentEnvReader:
     """Converts what an environment returns for one agent to the form that all agents have after padding.
 
     Args:
       env: the environment.
       env_id: as the user wrote it.
       agent: name of the agent.
-      mask: as in `Reading.of`; by default also the entry of a Dict observation that PettingZoo's games have.
+      mask: as in `EnvReader.of`; by default also the entry of a Dict observation that PettingZoo's games have.
       leave_out: entries of an observation that are not sent.
     """
 
     def __init__(self, env: Any, env_id: str, agent: str, mask: str, leave_out: tuple[str, ...]) -> None:
         space, metadata = env.observation_space(agent), getattr(env, "metadata", None) or {}
-        mask = mask or str(metadata.get(MASK, "")) or MASK * (without_mask(space, MASK) is not space)
-        space = without_mask(space, mask)
+        mask = mask or str(metadata.get(MASK, "")) or MASK * (drop_mask(space, MASK) is not space)
+        space = drop_mask(space, mask)
         self._alone = list(getattr(space, "spaces", ())) == [OBSERVATION]
         space = space[OBSERVATION] if self._alone else space
-        space = without(space, leave_out) if leave_out else space
+        space = drop_entries(space, leave_out) if leave_out else space
         spaces = {"observation_space": space, "action_space": env.action_space(agent)}
-        self.own = Reading.of(f"{env_id}, agent {agent!r}", SimpleNamespace(**spaces, metadata={}), mask)
+        self.own = EnvReader.of(f"{env_id}, agent {agent!r}", SimpleNamespace(**spaces, metadata={}), mask)
         self._padding, self._number = Padding(), -1
 
-    def settle(self, padding: Padding, number: int) -> None:
+    def configure(self, padding: Padding, number: int) -> None:
         """Pad from now on. With a number that is not negative, observations hold that of the agent."""
         self._padding, self._number = padding, number
 
     def adapt_obs(self, obs: Any) -> Any:
         """An observation for `InlineEnvs.columns`."""
-        seen = padded_obs(self.own, self._padding, obs[OBSERVATION] if self._alone else obs)
+        seen = pad_observation(self.own, self._padding, obs[OBSERVATION] if self._alone else obs)
         if self._number < 0:
             return seen
         return {**(seen if isinstance(seen, dict) else {"obs": seen}), AGENT: self._number}
@@ -111,15 +111,15 @@ class AgentReading:
         del over
         own = self.own.spec.action
         legal = np.zeros(self._padding.actions or sum(own.choices), np.bool_)
-        legal[: sum(own.choices)] = given_mask(self.own.mask, obs, info, own) if self.own.mask else True
+        legal[: sum(own.choices)] = read_mask(self.own.mask, obs, info, own) if self.own.mask else True
         starts = np.cumsum([0, *own.choices[:-1]])
         legal[starts] |= ~np.logical_or.reduceat(legal[: sum(own.choices)], starts)  # it waits for its turn
         return legal
 
     def action(self, chosen: Any) -> Any:
         """What `step` takes for the agent. Raises EnvError for a choice that only padding has."""
-        for space, choice in by_array(self.own.spec.action, chosen) if self._padding.actions else ():
-            if sentence := unfit(np.asarray(choice)[None], space):
+        for space, choice in iterate_arrays(self.own.spec.action, chosen) if self._padding.actions else ():
+            if sentence := find_unfit_action(np.asarray(choice)[None], space):
                 raise EnvError(sentence)
         return self.own.action(chosen)
 
@@ -132,7 +132,7 @@ class AgentShard(Shard):
     Args:
       agents: how many each environment has to have; 0: any number.
       agent_id: whether observations hold the number of the agent.
-      leave_out: as for `AgentReading`.
+      leave_out: as for `AgentEnvReader`.
       args, more: as for `Shard`.
 
     Raises:
@@ -155,14 +155,14 @@ class AgentShard(Shard):
             some = ", ".join(map(str, names[:10])) + ", ..." * (len(names) > 10)
             raise EnvError(f"env.agents is {self._asked}, but {env_id} has {len(names)} agents: {some}")
         self.agents, self._numbers = len(names), {name: number for number, name in enumerate(names)}
-        with raising(EnvError, f"env.id {env_id!r}: spaces of its agents cannot be read"):
-            self._readings = [AgentReading(env, env_id, name, mask, self._leave_out) for name in names]
+        with raise_as(EnvError, f"env.id {env_id!r}: spaces of its agents cannot be read"):
+            self._readings = [AgentEnvReader(env, env_id, name, mask, self._leave_out) for name in names]
         roles = [NUMBER.sub("", str(name)) for name in names]
         self._roles = roles if len(set(roles)) > 1 else []
         specs = [reading.own.spec for reading in self._readings]
-        padding = alike(specs)
+        padding = common_padding(specs)
         for number, reading in enumerate(self._readings):
-            reading.settle(padding, number if self._with_id else -1)
+            reading.configure(padding, number if self._with_id else -1)
         spec = replace(padding.of(specs[0]), env_id=env_id)
         if not self._with_id:
             return spec
@@ -173,12 +173,12 @@ class AgentShard(Shard):
         id_part = Part(AGENT, ArraySpace.discrete(len(names)))
         return replace(spec, obs=CompositeSpace("dict", (*parts, id_part)))
 
-    def _playing(self, i: int) -> Iterable[int]:
+    def _playing_rows(self, i: int) -> Iterable[int]:
         return (i * self.agents + n for n in self._present[i].values())
 
     def _numbers_of(self, row: int) -> dict[str, float]:
         own = {f"return.{self._roles[row % self.agents]}": self.statistics.value(row)} if self._roles else {}
-        return joined(own, self._last[row])
+        return merge_infos(own, self._last[row])
 
     def _step(self, i: int) -> None:
         before, start = self._present[i], i * self.agents
@@ -186,9 +186,9 @@ class AgentShard(Shard):
         answer = self._call(i, "step", actions)
         obs, infos = answer[0], answer[-1]
         ended = [part for part in answer[2:4] if isinstance(part, Mapping)]  # some games list an agent after its end
-        now = {name: n for name, n in self._acting(i).items() if not any(part.get(name) for part in ended)}
+        now = {name: n for name, n in self._find_acting(i).items() if not any(part.get(name) for part in ended)}
         for name, n in before.items():
-            own = [_entry(part, name, what) for part, what in zip(answer[:-1], CALLS["step"], strict=False)]
+            own = [_agent_part(part, name, what) for part, what in zip(answer[:-1], CALLS["step"], strict=False)]
             over = self._write(start + n, self._readings[n], *own, (infos or {}).get(name))
             if not over and name not in now:
                 raise EnvError(f"agent {name!r} has left without terminated or truncated")
@@ -196,7 +196,7 @@ class AgentShard(Shard):
         self._present[i], self._done[i] = now, not now
 
     def _begin(self, i: int, obs: Any, info: Any) -> None:
-        now = self._present[i] = self._acting(i)
+        now = self._present[i] = self._find_acting(i)
         if not now:
             raise EnvError("there are no agents after a reset")
         self._open(i, now, obs, info, kept={})
@@ -208,13 +208,13 @@ class AgentShard(Shard):
             if name in kept:
                 continue
             if name in joined:
-                seen = _entry(obs, name, CALLS["reset"][0])
-                self._write(row, self._readings[n], seen, *NOTHING_YET, (infos or {}).get(name))
+                seen = _agent_part(obs, name, CALLS["reset"][0])
+                self._write(row, self._readings[n], seen, *FIRST_OUTCOME, (infos or {}).get(name))
             else:
                 self.blank(row)
             self.rows[row]["first"] = True
 
-    def _acting(self, i: int) -> dict[str, int]:
+    def _find_acting(self, i: int) -> dict[str, int]:
         """Names and numbers of the agents that act now. Raises EnvError if one is not among the possible ones."""
         names = list(self._envs[i].agents)
         if unknown := [name for name in names if name not in self._numbers]:
@@ -222,7 +222,7 @@ class AgentShard(Shard):
         return {name: self._numbers[name] for name in names}
 
 
-def _entry(part: Any, name: str, what: str) -> Any:
+def _agent_part(part: Any, name: str, what: str) -> Any:
     """What a call returned for an agent."""
     if not isinstance(part, Mapping) or name not in part:
         raise EnvError(f"there is no {what} of agent {name!r}")

@@ -13,26 +13,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import EnvError, raising
+from zerobeast.common.errors import EnvError, raise_as
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import EnvSeeds
-from zerobeast.common.wire.seeds import one_by_one
-from zerobeast.services.envserver.backend import Backend, VectorRequest, refuse_arguments, unknown
+from zerobeast.common.wire.seeds import list_seeds
+from zerobeast.services.envserver.backend import Backend, VectorRequest, refuse_arguments, unknown_id_error
 from zerobeast.services.envserver.frames import Frames, frames_of
-from zerobeast.services.envserver.infos import numbers
+from zerobeast.services.envserver.infos import extract_numbers
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
-from zerobeast.services.envserver.scenes import scene
+from zerobeast.services.envserver.scenes import pack_scene
 from zerobeast.services.envserver.spaces import env_spec
-from zerobeast.services.envserver.vector import Only
+from zerobeast.services.envserver.vector import EnvMask
 
-ELSEWHERE = ("mode", "difficulty", "obs_type")  #: arguments that only gymnasium's single environments take
-ONE_BY_ONE = "makes single games, with raw frames or RAM (docs/environments.md shows the usual preprocessing)"
+SINGLE_ENV_KWARGS = ("mode", "difficulty", "obs_type")  #: arguments that only gymnasium's single environments take
+SINGLE_ENV_HINT = "makes single games, with raw frames or RAM (docs/environments.md shows the usual preprocessing)"
 KWARGS = ("continuous", "continuous_action_threshold", "grayscale", "maxpool")
 V5_STICKY_ACTIONS = 0.25  #: Machado et al. 2018, "Revisiting the Arcade Learning Environment"
 MAX_SEED = 2**31  # the emulator takes 31 bits
 HEIGHT, WIDTH, FRAMES_PER_S = 210, 160, 60  #: of a television set with NTSC
 COUNTS = ("lives", "frame_number", "episode_frame_number")  #: infos of the emulator
-GOES_ON = -1  # in place of a seed: the generator goes on
+KEEP_SEED = -1  # in place of a seed: the generator goes on
 EMULATORS_AT_ONCE = 4  #: made in a turn of the loop, 0.3 s; emulators made one by one take a tenth longer to step
 MULTIPLAYER = {"combat", "joust", "maze_craze", "warlords"}
 _RAW_ID = re.compile(r"(?:ALE/)?(?P<game>[A-Za-z0-9]+?)(?:-ram|Deterministic|NoFrameskip)*-v[045]")
@@ -57,7 +57,7 @@ def rom_of(env_id: str) -> str:
     rom = games().get(env_id)
     if rom is None:
         refuse_raw(env_id)
-        raise unknown(env_id, "there is no such Atari game")
+        raise unknown_id_error(env_id, "there is no such Atari game")
     return rom
 
 
@@ -76,7 +76,7 @@ def refuse_raw(env_id: str) -> None:
         if match and f"ALE/{(game := match['game'])}-v5" in games():
             if "-ram" in env_id:
                 one = f"--env ale_py:ALE/{game}-v5 --env.kwargs '{{obs_type: ram}}'"
-                raise EnvError(f"env.id {env_id!r}: ale-py's vector environment sends no RAM: {one} {ONE_BY_ONE}")
+                raise EnvError(f"env.id {env_id!r}: ale-py's vector environment sends no RAM: {one} {SINGLE_ENV_HINT}")
             ours = f"ALE/{game}-v5 or {game}NoFrameskip-v4"
             why = "whose frame skip, sticky actions and action set are settings of env"
             raise EnvError(f"env.id {env_id!r}: expected {ours}, {why}")
@@ -105,7 +105,7 @@ class AtariVectorEnv(InlineEnvs):
     def __init__(self, rom: str, config: Frames, num_envs: int, seed: int, threads: int) -> None:
         from gymnasium import spaces
 
-        self._env = _make(rom, config, num_envs, threads)
+        self._env = _make_emulator(rom, config, num_envs, threads)
         stack, action = self._env.single_observation_space, self._env.single_action_space  # a stack of one
         frame = spaces.Box(stack.low[0], stack.high[0], dtype=stack.dtype)
         spec = env_spec(config.id, frame, action, stack=config.frame_stack, skip=config.frame_skip)
@@ -117,13 +117,13 @@ class AtariVectorEnv(InlineEnvs):
         self._life_lost = np.zeros(num_envs, np.bool_)  #: a lost life ended the episode, and the game goes on
         self._game_over = np.zeros(num_envs, np.bool_)  #: the emulator's next step is a reset
 
-    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
+    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: EnvMask = None) -> None:
         del options  # the emulator's only option is the mask
         chosen = np.ones(self.num_envs, np.bool_) if only is None else only
-        seeds = one_by_one(self._seed if seed is None else seed, self.num_envs)
+        seeds = list_seeds(self._seed if seed is None else seed, self.num_envs)
         self._seed = None
         due = [each for each, is_chosen in zip(seeds, chosen, strict=True) if is_chosen]
-        numbers = np.array([GOES_ON if each is None else each % MAX_SEED for each in due])
+        numbers = np.array([KEEP_SEED if each is None else each % MAX_SEED for each in due])
         obs, info = self._env.reset(seed=numbers, options={"reset_mask": chosen})
         self._keep(info, chosen)
         self._life_lost[chosen] = self._game_over[chosen] = False
@@ -145,10 +145,12 @@ class AtariVectorEnv(InlineEnvs):
             self._life_lost = lost
             terminated = terminated | lost
         self.statistics.whole = self._game_over.tolist()
-        self.episodes = self.statistics.update(reward, first, terminated | truncated, partial(numbers, self.infos))
+        self.episodes = self.statistics.update(
+            reward, first, terminated | truncated, partial(extract_numbers, self.infos)
+        )
         self.fill(obs[:, 0], reward, terminated, truncated, first)
 
-    def _keep(self, info: dict[str, Any], chosen: Only = None) -> None:
+    def _keep(self, info: dict[str, Any], chosen: EnvMask = None) -> None:
         self.infos = {name: values for name, values in info.items() if name != "env_id"}  # env_id counts from 0 here
         if chosen is not None:
             self.infos = {name: np.where(chosen, values, 0) for name, values in self.infos.items()}
@@ -159,19 +161,19 @@ class AtariVectorEnv(InlineEnvs):
         del self._env
 
 
-def _make(rom: str, config: Frames, num_envs: int, threads: int, **frames: Any) -> Any:
+def _make_emulator(rom: str, config: Frames, num_envs: int, threads: int, **frames: Any) -> Any:
     """The emulator's vector environment; `frames` are settings of its frames in place of those of `config`."""
     from ale_py.vector_env import AtariVectorEnv as Emulator
 
     kwargs: dict[str, Any] = dict(config.kwargs)
     if config.action_mask:
         raise EnvError(f"env.action_mask {config.action_mask!r}: expected none, because Atari games allow every action")
-    if found := [name for name in ELSEWHERE if name in kwargs]:
+    if found := [name for name in SINGLE_ENV_KWARGS if name in kwargs]:
         what = f"env.kwargs: ale-py's vector environment, which makes {config.id}, has no {found[0]!r}"
-        raise EnvError(f"{what}: --env ale_py:{config.id} takes it, and {ONE_BY_ONE}")
+        raise EnvError(f"{what}: --env ale_py:{config.id} takes it, and {SINGLE_ENV_HINT}")
     refuse_arguments(kwargs, KWARGS, "Atari")
     usual = V5_STICKY_ACTIONS if config.id.startswith("ALE/") else 0.0  # gymnasium's default for the id
-    with raising(EnvError, f"env.id {config.id!r} cannot be made"):
+    with raise_as(EnvError, f"env.id {config.id!r} cannot be made"):
         return Emulator(
             rom,
             num_envs,
@@ -210,14 +212,14 @@ class RenderedAtari(AtariVectorEnv):
     def __init__(self, config: EnvConfig, seed: int) -> None:
         rom, settings = rom_of(config.id), frames_of(config, Frames)
         super().__init__(rom, settings, 1, seed, threads=1)
-        self.twin = _make(rom, settings, 1, 1, img_height=HEIGHT, img_width=WIDTH, grayscale=False)
+        self.twin = _make_emulator(rom, settings, 1, 1, img_height=HEIGHT, img_width=WIDTH, grayscale=False)
         self._names = [action.name for action in self._env.ale.get_action_set()]
         self._fps = FRAMES_PER_S / settings.frame_skip
 
-    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
-        first = self._seed if seed is None else one_by_one(seed, 1)[0]
+    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: EnvMask = None) -> None:
+        first = self._seed if seed is None else list_seeds(seed, 1)[0]
         super().reset(seed, options, only)
-        obs, info = self.twin.reset(seed=np.array([GOES_ON if first is None else first % MAX_SEED]))
+        obs, info = self.twin.reset(seed=np.array([KEEP_SEED if first is None else first % MAX_SEED]))
         self._see(obs, info)
 
     def begin_step(self, actions: NDArray[Any]) -> None:
@@ -232,7 +234,7 @@ class RenderedAtari(AtariVectorEnv):
         self._see(obs, info, alike=bool(same[0] and self._game_over[0] == (terminated | truncated)[0]))
 
     def scene(self) -> dict[str, Any]:
-        return scene(self._picture, self._fps, self._names)
+        return pack_scene(self._picture, self._fps, self._names)
 
     def _see(self, obs: NDArray[Any], info: dict[str, Any], *, alike: bool = True) -> None:
         assert isinstance(self.infos, dict), "which `_keep` has made"

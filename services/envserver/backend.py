@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from zerobeast.common import plugins
-from zerobeast.common.errors import EnvError, raising
+from zerobeast.common.errors import EnvError, raise_as
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.settings.guards import BACKENDS as GROUP
 from zerobeast.common.text import did_you_mean
@@ -79,10 +79,10 @@ def reference_for(env_id: str) -> str:
     """
     claim = plugins.claim_of(GROUP, env_id)
     if not claim:
-        known = ", ".join(plugins.installed(GROUP)) or "none, install zerobeast again"
-        raise unknown(env_id, f"no installed backend claims it (patterns of ids: {known})")
+        known = ", ".join(plugins.find_entry_points(GROUP)) or "none, install zerobeast again"
+        raise unknown_id_error(env_id, f"no installed backend claims it (patterns of ids: {known})")
     what = f"env.id {env_id!r}, backend {claim}"
-    with raising(EnvError, what):
+    with raise_as(EnvError, what):
         return plugins.reference_of(GROUP, claim, what)
 
 
@@ -103,8 +103,8 @@ def backend_at(reference: str, env_id: str) -> Backend:
       EnvError: it cannot be imported or is no backend.
     """
     what = f"env.id {env_id!r}, backend {reference}"
-    with raising(EnvError, what):
-        backend = plugins.load(reference, what)
+    with raise_as(EnvError, what):
+        backend = plugins.load_reference(reference, what)
     if not isinstance(backend, Backend):
         raise EnvError(path=what, expected=f"a Backend, got {type(backend).__name__}")
     return backend
@@ -117,9 +117,9 @@ def refuse_arguments(given: Collection[str], known: Collection[str], whose: str)
         raise EnvError(f"{what}, expected any of {', '.join(sorted(known))}")
 
 
-def unknown(env_id: str, reason: str) -> EnvError:
+def unknown_id_error(env_id: str, reason: str) -> EnvError:
     """The error for an id that its backend does not have, with the ids of any backend that were probably meant."""
-    known = list(_known())
+    known = list(_list_known_ids())
     pattern = re.compile(rf"(.*/)?{re.escape(env_id)}(NoFrameskip)?(-v\d+)?", re.IGNORECASE)
     versions = sorted(filter(pattern.fullmatch, known), key=lambda known_id: (len(known_id), known_id))
     newest = {re.sub(r"-v\d+$", "", known_id): known_id for known_id in versions}
@@ -128,7 +128,7 @@ def unknown(env_id: str, reason: str) -> EnvError:
     return EnvError(f"env.id {env_id!r} is unknown{hint or ': ' + ' '.join(reason.split())}")
 
 
-def _known() -> Iterator[str]:
-    for reference in {entry.value for entries in plugins.installed(GROUP).values() for entry in entries}:
+def _list_known_ids() -> Iterator[str]:
+    for reference in {entry.value for entries in plugins.find_entry_points(GROUP).values() for entry in entries}:
         with suppress(Exception):  # foreign code, and others have ids too
             yield from list(backend_at(reference, "").ids())

@@ -12,21 +12,21 @@ from types import MappingProxyType
 from typing import Any
 
 from zerobeast.common import plugins
-from zerobeast.common.errors import EnvError, raising
+from zerobeast.common.errors import EnvError, raise_as
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.common.text import did_you_mean
 from zerobeast.services.envserver import gymnasium_backend
-from zerobeast.services.envserver.agents import parallel, shard
+from zerobeast.services.envserver.agents import make_shard, to_parallel
 from zerobeast.services.envserver.backend import Backend, VectorRequest, backend_at, is_reference, reference_for
 from zerobeast.services.envserver.inline import InlineVectorEnv
-from zerobeast.services.envserver.numbers import PLACEHOLDER, numbered
-from zerobeast.services.envserver.padding import Padding, padded
-from zerobeast.services.envserver.spaces import without
+from zerobeast.services.envserver.numbers import PLACEHOLDER, fill_number
+from zerobeast.services.envserver.padding import Padding, make_padded
+from zerobeast.services.envserver.spaces import drop_entries
 from zerobeast.services.envserver.vector import VectorEnv
 from zerobeast.services.envserver.worker import Wear
 from zerobeast.services.envserver.workers import WorkerVectorEnv
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+NO_ARGUMENTS: Mapping[str, Any] = MappingProxyType({})
 
 
 def make_vector_env(
@@ -59,15 +59,15 @@ def make_vector_env(
         needs_single = config.agent_id or config.leave_out or config.options or PLACEHOLDER in str(config.kwargs)
         if agents == 1 and not needs_single:
             request = VectorRequest(config, num_envs, seed, server.threads or 1, masks)
-            if env := _made_by(backend, reference, request, padding):
+            if env := _make_by_backend(backend, reference, request, padding):
                 return env
             if backend.make_part and not (masks or config.action_mask):
                 make_part = partial(backend.make_part, config)
     make = maker(config, reference)
     if server.in_process:  # without isolation: breakpoints work, and one that hangs or crashes takes the server with it
-        watched = make_part or partial(shard, config.id, lambda: watch(make()), config=config)
-        return InlineVectorEnv(partial(padded, watched, padding), num_envs, seed, num_envs, agents)
-    part = partial(padded, make_part or partial(shard, config.id, make, config=config), padding)
+        watched = make_part or partial(make_shard, config.id, lambda: watch(make()), config=config)
+        return InlineVectorEnv(partial(make_padded, watched, padding), num_envs, seed, num_envs, agents)
+    part = partial(make_padded, make_part or partial(make_shard, config.id, make, config=config), padding)
     together, wear = make_part is not None, Wear(server.max_episodes_per_process, server.max_process_memory_mb << 20)
     workers = server.workers or 1
     return WorkerVectorEnv(config.id, part, num_envs, seed, workers, agents, together=together, wear=wear)
@@ -80,13 +80,13 @@ def maker(config: EnvConfig, backend: str, **more: Any) -> Callable[[], Any]:
     return partial(make_env, config.id, {**config.kwargs, **more}, backend, several=True, **known)
 
 
-def _made_by(backend: Backend, reference: str, request: VectorRequest, padding: Padding) -> VectorEnv | None:
+def _make_by_backend(backend: Backend, reference: str, request: VectorRequest, padding: Padding) -> VectorEnv | None:
     """The vector environment that a backend has chosen, if any."""
     env_id = request.config.id
-    with raising(EnvError, f"env.id {env_id!r} cannot be made"):
+    with raise_as(EnvError, f"env.id {env_id!r} cannot be made"):
         env = backend.make_vec(request)
     if isinstance(env, InlineVectorEnv):
-        env.make = partial(padded, env.make, padding)
+        env.make = partial(make_padded, env.make, padding)
     elif env is not None and any(padding):
         raise EnvError(f"env.id {env_id!r}, backend {reference}: its {type(env).__name__} cannot be padded")
     if env is None or isinstance(env, VectorEnv):
@@ -102,7 +102,7 @@ def make_env(
     several: bool = False,
     leave_out: tuple[str, ...] = (),
     action_mask: str = "",
-    own: Mapping[str, Any] = NOTHING,
+    own: Mapping[str, Any] = NO_ARGUMENTS,
 ) -> Any:
     """Make one environment.
 
@@ -120,19 +120,19 @@ def make_env(
       EnvError: it is unknown, its package is missing, its constructor raises or makes something else.
     """
     part = None if is_reference(env_id) else backend_at(backend or reference_for(env_id), env_id)
-    with raising(EnvError, f"env.id {env_id!r}"):
+    with raise_as(EnvError, f"env.id {env_id!r}"):
         defaults = EnvConfig.of({"id": env_id}).defaults()
     kwargs = {name: own.get(name, default) for name, default in defaults.items()} | kwargs
-    alone = nullcontext(kwargs) if part and part.mixes else numbered(kwargs)
-    with raising(EnvError, f"env.id {env_id!r} cannot be made"), alone as filled:
+    alone = nullcontext(kwargs) if part and part.mixes else fill_number(kwargs)
+    with raise_as(EnvError, f"env.id {env_id!r} cannot be made"), alone as filled:
         import gymnasium
 
         mixes = part and part.mixes
         passed_on = {"leave_out": leave_out, "action_mask": action_mask, "own": own} if mixes else {}
-        env = part.make(env_id, filled, **passed_on) if part else _by_reference(env_id, filled)
+        env = part.make(env_id, filled, **passed_on) if part else _make_by_reference(env_id, filled)
         kind = type(env).__name__
         if not isinstance(env, gymnasium.Env):
-            if several and (found := parallel(env)) is not None:
+            if several and (found := to_parallel(env)) is not None:
                 return found
             wanted = "a gymnasium.Env, or an environment of PettingZoo" if several else "a gymnasium.Env"
             raise EnvError(f"env.id {env_id!r}: expected {wanted}, but what makes it returned {kind}")
@@ -140,12 +140,12 @@ def make_env(
             if not isinstance(getattr(env, name, None), gymnasium.Space):
                 raise EnvError(f"env.id {env_id!r}: expected a gymnasium.Space as {name} of {kind}")
         if leave_out and not passed_on:
-            env, space = gymnasium.Wrapper(env), without(env.observation_space, leave_out)
+            env, space = gymnasium.Wrapper(env), drop_entries(env.observation_space, leave_out)
             env.observation_space = space
     return env
 
 
-def _by_reference(env_id: str, kwargs: dict[str, Any]) -> Any:
+def _make_by_reference(env_id: str, kwargs: dict[str, Any]) -> Any:
     import gymnasium
 
     home, _, name = env_id.rpartition(":")

@@ -11,7 +11,7 @@ import numpy as np
 
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig
-from zerobeast.services.envserver.backend import Backend, unknown
+from zerobeast.services.envserver.backend import Backend, unknown_id_error
 from zerobeast.services.envserver.envpool import FOOTBALL, PoolEnvs
 from zerobeast.services.envserver.spaces import Adapter
 
@@ -52,16 +52,16 @@ class Football(PoolEnvs):
     def task_of(self, env_id: str) -> str:
         """EnvPool's id. Raises EnvError if it has no such scenario."""
         if env_id not in (known := ids()):
-            raise unknown(env_id, f"expected {', '.join(known)}")
+            raise unknown_id_error(env_id, f"expected {', '.join(known)}")
         return f"{FOOTBALL}{env_id.removeprefix(PREFIX)}{VERSION}"
 
-    def seen(self, space: Any) -> tuple[Any, Adapter]:
+    def adapt_space(self, space: Any) -> tuple[Any, Adapter]:
         """Planes of 0 and 255 as booleans."""
         from gymnasium import spaces
 
         return spaces.Box(0, 1, space.shape, np.bool_), lambda planes: planes > 0
 
-    def kept(self, infos: dict[str, Any]) -> dict[str, Any]:
+    def select_infos(self, infos: dict[str, Any]) -> dict[str, Any]:
         """The score."""
         return score(self.spec.env_id.removeprefix(PREFIX), *infos["score"].T)
 

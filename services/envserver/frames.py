@@ -9,13 +9,13 @@ from zerobeast.common.settings.section import setting
 Kind = TypeVar("Kind", bound=EnvConfig)
 
 
-class Stacked(EnvConfig):
+class StackConfig(EnvConfig):
     """The environment, and how many frames are stacked in an observation."""
 
     frame_stack: int = setting(4, "Atari, football: number of stacked frames in an observation", ge=1, le=16)
 
 
-class Frames(Stacked):
+class Frames(StackConfig):
     """The environment, and how its frames are made."""
 
     noop_max: int = setting(30, "Atari: maximum number of no-ops at a reset (Mnih et al. 2015)", ge=0, le=1000)

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
 from zerobeast.services.envserver import football
-from zerobeast.services.envserver.backend import Backend, refuse_arguments, unknown
+from zerobeast.services.envserver.backend import Backend, refuse_arguments, unknown_id_error
 
 PREFIX = "gfootball/"
 VECTORS, PLANES, PIXELS = "simple115v2", "extracted", ("pixels", "pixels_gray")
 CHOICES = {"representation": (PLANES, VECTORS, *PIXELS), "rewards": ("scoring", "scoring,checkpoints")}
-IN_ITS_WORDS = ("extra_players", "other_config_options")  #: arguments that may name files
-CONTROLLED = "number_of_{}_players_agent_controls"
+FILE_ARGUMENTS = ("extra_players", "other_config_options")  #: arguments that may name files
+CONTROL_ARGUMENT = "number_of_{}_players_agent_controls"
 
 
 class Match:
@@ -104,7 +104,7 @@ def make(env_id: str, kwargs: dict[str, Any]) -> Match:
     """
     scenario = env_id.removeprefix(PREFIX)
     if scenario not in football.SCENARIOS:
-        raise unknown(env_id, f"expected {', '.join(ids())}")
+        raise unknown_id_error(env_id, f"expected {', '.join(ids())}")
     options = dict(kwargs)
     is_drawn = options.pop("render_mode", None) is not None
     refuse_arguments(options, football.SOURCE, env_id)
@@ -134,7 +134,7 @@ def _agents(env_id: str, scenario: str, options: dict[str, Any]) -> dict[str, in
         raise EnvError(f"env.id {env_id!r} cannot be made: {why}; {other}") from error
     scene, agents = Config({"level": scenario}).ScenarioConfig(), {}
     for team, usual in {"left": 1, "right": 0}.items():
-        name, most = CONTROLLED.format(team), getattr(scene, f"controllable_{team}_players")
+        name, most = CONTROL_ARGUMENT.format(team), getattr(scene, f"controllable_{team}_players")
         agents[team] = options.setdefault(name, usual)
         if type(agents[team]) is not int or not 0 <= agents[team] <= most:
             raise EnvError(f"env.kwargs: {name} is {agents[team]!r}, expected 0 to {most} in {env_id}")
@@ -147,4 +147,4 @@ def ids() -> list[str]:
     return [f"{PREFIX}{scenario}" for scenario in football.SCENARIOS]
 
 
-BACKEND = Backend(make, ids=ids, choices=CHOICES | dict.fromkeys(IN_ITS_WORDS, ()))
+BACKEND = Backend(make, ids=ids, choices=CHOICES | dict.fromkeys(FILE_ARGUMENTS, ()))

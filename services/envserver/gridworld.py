@@ -110,8 +110,8 @@ class Gridworlds:
         if not envs.size:
             return
         draws = np.array([self._generators[i].random(3) for i in envs.tolist()])
-        maps = _drawn(self._map_odds, draws[:, 0])
-        self.map[envs], self.target[envs] = maps, _drawn(self._target_odds, draws[:, 1])
+        maps = _draw_ranks(self._map_odds, draws[:, 0])
+        self.map[envs], self.target[envs] = maps, _draw_ranks(self._target_odds, draws[:, 1])
         self.at[envs] = self._maps.starts[maps, (draws[:, 2] * self._maps.num_starts[maps]).astype(np.int64)]
         self._steps[envs] = 0
 
@@ -154,10 +154,10 @@ class Gridworlds:
         squares = _squares(self._maps.walls[number], self._maps.objects[number], tiles.wall, tiles.objects[number])
         squares[tuple(self.at[env])] = AGENT
         squares[0, 0] = tiles.cues[number, self.target[env]]
-        return _joined(squares)
+        return _join_squares(squares)
 
 
-def _drawn(cumulated: NDArray[np.float64], uniform: NDArray[np.float64]) -> Array:
+def _draw_ranks(cumulated: NDArray[np.float64], uniform: NDArray[np.float64]) -> Array:
     """The ranks that numbers from 0 to 1 stand for."""
     return np.minimum(np.searchsorted(cumulated, uniform, side="right"), len(cumulated) - 1)
 
@@ -214,7 +214,7 @@ def _doorways(rooms: int, generator: np.random.Generator) -> Sequence[Pair]:
     for room in every:
         if not any(room in pair for pair in doors):
             doors.append(_one_of([pair for pair in pairs if room in pair], generator))
-    while len(connected := _connected(every[0], doors)) < len(every):
+    while len(connected := _reachable_rooms(every[0], doors)) < len(every):
         doors.append(_one_of([(a, b) for a, b in pairs if (a in connected) != (b in connected)], generator))
     return doors
 
@@ -223,7 +223,7 @@ def _one_of(pairs: Sequence[Pair], generator: np.random.Generator) -> Pair:
     return pairs[int(generator.integers(len(pairs)))]
 
 
-def _connected(room: Room, doors: Sequence[Pair]) -> set[Room]:
+def _reachable_rooms(room: Room, doors: Sequence[Pair]) -> set[Room]:
     """The rooms that can be reached from one."""
     reached: set[Room] = {room}
     for _ in doors:
@@ -246,7 +246,7 @@ def views_of(size: Size) -> Picture:
     walls = np.pad(maps.walls, around)
     objects = np.pad(maps.objects, around, constant_values=NO_OBJECT)
     rows = zip(walls, objects, tiles.objects, strict=True)
-    pictures = np.array([_joined(_squares(wall, held, tiles.wall, shown)) for wall, held, shown in rows])
+    pictures = np.array([_join_squares(_squares(wall, held, tiles.wall, shown)) for wall, held, shown in rows])
     step, _, channels = tiles.wall.shape
     windows = sliding_window_view(pictures, (VIEW * step, VIEW * step, channels), axis=(1, 2, 3))
     return windows[:, ::step, ::step, 0]
@@ -260,7 +260,7 @@ def _squares(walls: NDArray[np.bool_], objects: Array, wall: Picture, shown: Pic
     return squares
 
 
-def _joined(squares: Picture) -> Picture:
+def _join_squares(squares: Picture) -> Picture:
     """[S, S, p, p, C] -> [S * p, S * p, C]."""
     side, pixels, channels = squares.shape[1], squares.shape[2], squares.shape[4]
     return squares.swapaxes(1, 2).reshape(side * pixels, side * pixels, channels)

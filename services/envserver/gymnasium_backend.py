@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import EnvError, raising
+from zerobeast.common.errors import EnvError, raise_as
 from zerobeast.common.process.terminal import write
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import EnvSeeds, EnvSpec
 from zerobeast.services.envserver.atari import refuse_raw
-from zerobeast.services.envserver.backend import Backend, VectorRequest, unknown
-from zerobeast.services.envserver.infos import numbers
+from zerobeast.services.envserver.backend import Backend, VectorRequest, unknown_id_error
+from zerobeast.services.envserver.infos import extract_numbers
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.spaces import Adapter, action_adapter, env_spec, obs_adapter
-from zerobeast.services.envserver.vector import Only
+from zerobeast.services.envserver.vector import EnvMask
 
 
 def make(env_id: str, kwargs: dict[str, Any]) -> Any:
@@ -44,7 +44,7 @@ def make_vec(request: VectorRequest) -> InlineVectorEnv | None:
 
     config = request.config
     refuse_raw(config.id)
-    with raising(partial(unknown, config.id), "", gymnasium.error.Error):
+    with raise_as(partial(unknown_id_error, config.id), "", gymnasium.error.Error):
         entry_point: Any = gymnasium.spec(config.id).vector_entry_point
     made_by = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
     if not (isinstance(made_by, type) and issubclass(made_by, VectorEnv)):
@@ -79,7 +79,7 @@ def warn_once(text: str) -> None:
     write(text, sys.stderr)
 
 
-class SteppedTogether(InlineEnvs):
+class GymVectorEnvs(InlineEnvs):
     """Steps what has the interface of gymnasium's vector environments, with the autoreset NEXT_STEP.
 
     Args:
@@ -99,7 +99,7 @@ class SteppedTogether(InlineEnvs):
 
     def begin_episodes(self, obs: Any, infos: dict[str, Any]) -> None:
         """Fill first rows with what a reset of all returned."""
-        self.infos = self.kept(infos)
+        self.infos = self.select_infos(infos)
         self._done[:] = False
         self.fill_first(self._adapt_obs(obs))
 
@@ -108,14 +108,14 @@ class SteppedTogether(InlineEnvs):
 
     def finish_step(self) -> None:
         obs, reward, terminated, truncated, infos = self._env.step(self.actions)
-        self.infos = self.kept(infos)
+        self.infos = self.select_infos(infos)
         first, self._done = self._done, terminated | truncated
         self.episodes = self.statistics.update(
-            np.where(first, 0, reward), first, self._done, partial(numbers, self.infos)
+            np.where(first, 0, reward), first, self._done, partial(extract_numbers, self.infos)
         )
         self.fill(self._adapt_obs(obs), reward, terminated, truncated, first)
 
-    def kept(self, infos: dict[str, Any]) -> dict[str, Any]:
+    def select_infos(self, infos: dict[str, Any]) -> dict[str, Any]:
         """The infos that clients get, and of whose numbers there are statistics."""
         return infos
 
@@ -123,7 +123,7 @@ class SteppedTogether(InlineEnvs):
         self._env.close()
 
 
-class NativeVectorEnv(SteppedTogether):
+class NativeVectorEnv(GymVectorEnvs):
     """A gymnasium vector environment, none of which (gymnasium 1.4) can reset some copies and leave the others.
 
     It has one random generator for all its copies, which the session's seed seeds.
@@ -141,13 +141,13 @@ class NativeVectorEnv(SteppedTogether):
         import gymnasium
 
         kwargs: dict[str, Any] = dict(config.kwargs)
-        with raising(EnvError, f"env.id {config.id!r} cannot be made"):
+        with raise_as(EnvError, f"env.id {config.id!r} cannot be made"):
             env: Any = gymnasium.make_vec(config.id, num_envs, vectorization_mode="vector_entry_point", **kwargs)
         obs, action = env.single_observation_space, env.single_action_space
         super().__init__(env, env_spec(config.id, obs, action), obs_adapter(obs), action_adapter(action), num_envs)
         self._seed: int | None = seed
 
-    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
+    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: EnvMask = None) -> None:
         del only  # masks are refused before
         answer = self._env.reset(seed=self._seed if seed is None else seed, options=options)
         self._seed = None

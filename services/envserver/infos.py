@@ -25,7 +25,7 @@ MAX_NAMES = 64  #: per step
 MAX_NAME_LENGTH = 100
 MAX_BYTES = 48 << 10  #: per step: infos are part of its header
 NAME_BYTES = 250  #: overhead of a name and its mask, without the name itself
-RECORDED = ("episode.r", "episode.l")  #: return and length of an episode by gymnasium's RecordEpisodeStatistics
+RECORDED_NAMES = ("episode.r", "episode.l")  #: return and length of an episode by gymnasium's RecordEpisodeStatistics
 MAX_WRAPPERS = 50  #: of an environment that are looked at
 LEAD_BYTES = 100  #: of a header before its body
 _NUMBERS = (bool, int, float, np.number, np.bool_, np.ndarray)
@@ -58,7 +58,7 @@ class InfoTable:
     def put_one(self, info: Any, env: int) -> None:
         """Add the info that one environment's reset or step returned."""
         if isinstance(info, dict):
-            self._put(self.infos, info, slice(env, env + 1), _lifted)
+            self._put(self.infos, info, slice(env, env + 1), _lift)
 
     def put(self, infos: Any, part: slice) -> None:
         """Add infos of some environments: a table of them, or what one holds."""
@@ -120,7 +120,7 @@ class InfoTable:
         return True
 
 
-def numbers(info: Any, env: int | None = None) -> dict[str, float]:
+def extract_numbers(info: Any, env: int | None = None) -> dict[str, float]:
     """The finite numbers of an episode's last info, those of a map in it as "map.name"; an array of one counts as one.
 
     Those beyond the first MAX_NUMBERS are left out, which the log of this process says once.
@@ -130,7 +130,7 @@ def numbers(info: Any, env: int | None = None) -> dict[str, float]:
       env: whose entries, if the info is a table of several environments in the form that the module describes.
     """
     found: dict[str, float] = {}
-    for name, value in sorted(_entries(info, "", env), key=lambda entry: entry[0] not in RECORDED):
+    for name, value in sorted(_entries(info, "", env), key=lambda entry: entry[0] not in RECORDED_NAMES):
         one = value.item() if isinstance(value, np.ndarray) and value.size == 1 else value
         if isinstance(one, bool | int | float | np.number | np.bool_):
             with contextlib.suppress(OverflowError, TypeError):  # integers of any size, complex numbers
@@ -142,7 +142,7 @@ def numbers(info: Any, env: int | None = None) -> dict[str, float]:
     return dict(islice(found.items(), MAX_NUMBERS))
 
 
-def recorded(env: Any) -> int | None:
+def count_recorded(env: Any) -> int | None:
     """How many episodes a wrapper in an environment has recorded in infos; None: there is no such wrapper.
 
     These are gymnasium's RecordEpisodeStatistics, which counts them, and Stable-Baselines3's Monitor, which lists them.
@@ -157,22 +157,22 @@ def recorded(env: Any) -> int | None:
 
 def _entries(info: Any, prefix: str, env: int | None) -> Iterator[tuple[str, Any]]:
     for name, value in info.items() if isinstance(info, Mapping) else ():
-        mask = None if env is None else _entry(info.get(f"_{name}"), env)
+        mask = None if env is None else _env_entry(info.get(f"_{name}"), env)
         if not isinstance(name, str) or name[:1] == "_" or mask is False:
             continue
         if isinstance(value, Mapping) and not prefix:
             yield from _entries(value, f"{name}.", env)
         else:
-            yield prefix + name, value if env is None else _entry(value, env)
+            yield prefix + name, value if env is None else _env_entry(value, env)
 
 
-def _entry(values: Any, env: int) -> Any:
+def _env_entry(values: Any, env: int) -> Any:
     """The entry of one environment; None if these are not values of several."""
     entry = values[env] if isinstance(values, np.ndarray) and values.shape[:1] > (env,) else None
     return bool(entry) if isinstance(entry, np.bool_) else entry
 
 
-def _lifted(value: Any) -> Any:
+def _lift(value: Any) -> Any:
     """A number or an array of one environment, with a leading axis of length 1."""
     return np.asarray(value)[None] if isinstance(value, _NUMBERS) else None
 

@@ -12,17 +12,17 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import EnvError, raising
-from zerobeast.common.wire import ArraySpace, EnvSeeds, EnvSpec, by_array
+from zerobeast.common.errors import EnvError, raise_as
+from zerobeast.common.wire import ArraySpace, EnvSeeds, EnvSpec, iterate_arrays
 from zerobeast.common.wire.bits import pack_bits
-from zerobeast.common.wire.checks import unfit
+from zerobeast.common.wire.checks import find_unfit_action
 from zerobeast.common.wire.episodes import Entry
-from zerobeast.common.wire.seeds import of_part
-from zerobeast.common.wire.spaces import names
+from zerobeast.common.wire.seeds import slice_seeds
+from zerobeast.common.wire.spaces import array_names
 from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.padding import Padding
-from zerobeast.services.envserver.spaces import fitted
-from zerobeast.services.envserver.vector import EpisodeTracker, Only, VectorEnv, rows_for
+from zerobeast.services.envserver.spaces import fit_value
+from zerobeast.services.envserver.vector import EnvMask, EpisodeTracker, VectorEnv, rows_for
 
 REWARD = ArraySpace.box(())
 
@@ -65,9 +65,9 @@ class InlineEnvs(ABC):
         """Write all answers from now on into `rows` [N] of `step_record`, in which nothing but padding is set yet."""
         self.rows = rows
         self._bits: list[tuple[ArraySpace, NDArray[Any], NDArray[Any]]] = []  #: arrays of them: space, plain, packed
-        columns, entries = [], names(self.own.obs)
+        columns, entries = [], array_names(self.own.obs)
         self.names = [f"entry {name!r} of an observation" if name else "an observation" for name in entries]
-        for own, (space, column) in zip(self.own.obs.arrays, by_array(self.spec.obs, rows["obs"]), strict=True):
+        for own, (space, column) in zip(self.own.obs.arrays, iterate_arrays(self.spec.obs, rows["obs"]), strict=True):
             whole = np.zeros((len(rows), *space.shape), space.dtype) if space.bits else column
             if space.bits:
                 self._bits.append((space, whole, column))
@@ -95,7 +95,7 @@ class InlineEnvs(ABC):
             self.rows[row]["action_mask"][: sum(self.own.action.choices)] = True
 
     @abstractmethod
-    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
+    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: EnvMask = None) -> None:
         """Begin new episodes and fill their first rows; as `VectorEnv.reset`."""
 
     def begin_step(self, actions: NDArray[Any]) -> None:
@@ -109,8 +109,8 @@ class InlineEnvs(ABC):
     def begin(self, actions: NDArray[Any]) -> None:
         """Hand over actions that fit `spec`. Raises EnvError for a choice that only padding has."""
         if self.own.action != self.spec.action:
-            for space, chosen in by_array(self.own.action, actions):
-                if sentence := unfit(chosen, space):
+            for space, chosen in iterate_arrays(self.own.action, actions):
+                if sentence := find_unfit_action(chosen, space):
                     raise EnvError(f"environment {self.spec.env_id!r}: {sentence}")
         self.begin_step(actions)
 
@@ -127,10 +127,10 @@ class InlineEnvs(ABC):
         return len(self.episodes)
 
     def scene(self) -> dict[str, Any]:
-        """What there is to see of the first of them, by `scenes.scene`; nothing unless they were made for that."""
+        """What there is to see of the first of them, by `scenes.pack_scene`; nothing unless they were made for that."""
         return {}
 
-    def fill_first(self, obs: Any, only: Only = None) -> None:
+    def fill_first(self, obs: Any, only: EnvMask = None) -> None:
         """Write first rows of episodes, for the environments in `only` or all; obs [N, ...] is of all."""
         chosen = np.ones(self.num_envs, np.bool_) if only is None else only
         self.statistics.forget(chosen)
@@ -150,10 +150,10 @@ class InlineEnvs(ABC):
     ) -> None:
         """Write rows. All arguments are [N, ...], obs nested as its space; first rows get no reward and no end."""
         rows, lead, who = self.rows, (self.num_envs,), f"environment {self.spec.env_id!r}:"
-        rewards = fitted(f"{who} a reward", reward, REWARD, lead=lead)
-        arrays = by_array(self.spec.obs, obs)
+        rewards = fit_value(f"{who} a reward", reward, REWARD, lead=lead)
+        arrays = iterate_arrays(self.spec.obs, obs)
         for name, (space, column), (_, values) in zip(self.names, self.columns, arrays, strict=True):
-            column[...] = fitted(f"{who} {name}", values, space, lead=lead)
+            column[...] = fit_value(f"{who} {name}", values, space, lead=lead)
         self.pack()
         rows["first"] = first
         rows["reward"] = np.where(first, 0, rewards)
@@ -188,7 +188,7 @@ class InlineVectorEnv(VectorEnv):
             self._begun += [[partial(self._make_part, part)], [self._reset_newest]]
         self._was_reset = False
 
-    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
+    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: EnvMask = None) -> None:
         is_first, self._was_reset = not self._was_reset, True
         if is_first and options is not None and seed is None:
             seed = self._seed
@@ -201,11 +201,11 @@ class InlineVectorEnv(VectorEnv):
                 env.episodes, env.infos = [], {}
                 continue
             part_only = None if only is None else only[part]
-            calls.append(partial(env.reset, of_part(seed, part), options, part_only))
+            calls.append(partial(env.reset, slice_seeds(seed, part), options, part_only))
         self._begun = [calls] if seed is None else [[call] for call in calls]
 
     def step(self, actions: NDArray[Any]) -> None:
-        with raising(EnvError, f"environment {self.spec.env_id!r} cannot take a step"):
+        with raise_as(EnvError, f"environment {self.spec.env_id!r} cannot take a step"):
             for part, env in self._parts:
                 env.progress = self.progress
                 env.begin(actions[part])
@@ -224,7 +224,7 @@ class InlineVectorEnv(VectorEnv):
         if self._begun:
             return False
         self._begun = None
-        self.answered((part, env.episodes, env.infos, env.lost) for part, env in self._parts)
+        self.take_answer((part, env.episodes, env.infos, env.lost) for part, env in self._parts)
         return True
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ def make(env_id: str, kwargs: dict[str, Any]) -> Any:
     """Make one environment, once its package has registered its ids with gymnasium."""
     import gymnasium
 
-    with _loaded_when_used("seaborn"):  # takes a second and 90 MB, and has the colours of pictures
+    with _load_lazily("seaborn"):  # takes a second and 90 MB, and has the colours of pictures
         from minatar.gym import register_envs
 
     if not any(name.startswith(PREFIX) for name in gymnasium.registry):
@@ -31,7 +31,7 @@ def make(env_id: str, kwargs: dict[str, Any]) -> Any:
 
 
 @contextmanager
-def _loaded_when_used(name: str) -> Iterator[None]:
+def _load_lazily(name: str) -> Iterator[None]:
     """What imports this module meanwhile loads it with the first use of it."""
     stand_in = ModuleType(name)
     stand_in.__getattr__ = lambda attribute: getattr(import_module(name), attribute)  # type: ignore[method-assign]

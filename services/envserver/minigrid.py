@@ -10,7 +10,7 @@ from zerobeast.services.envserver import gymnasium_backend
 from zerobeast.services.envserver.backend import Backend
 
 PREFIXES = ("MiniGrid-", "BabyAI-")
-KEPT = ("image", "direction")
+KEPT_ENTRIES = ("image", "direction")
 WITHOUT_MISSION = "the text of missions is left out of observations"
 
 
@@ -20,7 +20,7 @@ def make(env_id: str, kwargs: dict[str, Any]) -> Any:
     from gymnasium.wrappers import FilterObservation
 
     gymnasium_backend.warn_once(f"{env_id}: {WITHOUT_MISSION}")
-    return FilterObservation(gymnasium_backend.make(env_id, kwargs), KEPT)
+    return FilterObservation(gymnasium_backend.make(env_id, kwargs), KEPT_ENTRIES)
 
 
 def ids() -> list[str]:

@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
 from zerobeast.common.text import split_ids
-from zerobeast.common.wire import by_array, nested
-from zerobeast.common.wire.spaces import from_zero
+from zerobeast.common.wire import iterate_arrays, nest_values
+from zerobeast.common.wire.spaces import count_from_zero
 from zerobeast.services.envserver.backend import Backend
-from zerobeast.services.envserver.catalogue import NOTHING, make_env
+from zerobeast.services.envserver.catalogue import NO_ARGUMENTS, make_env
+from zerobeast.services.envserver.env_reader import EnvReader, call_env, mask_of
 from zerobeast.services.envserver.odds import LEVELS, odds
-from zerobeast.services.envserver.padding import alike, padded_obs
-from zerobeast.services.envserver.reading import Reading, called, mask_of
+from zerobeast.services.envserver.padding import common_padding, pad_observation
 from zerobeast.services.envserver.scenes import names_of
 from zerobeast.services.envserver.spaces import gym_space
 
@@ -105,24 +105,24 @@ class Mix(gymnasium.Env[Any, Any]):
         kwargs: dict[str, Any],
         leave_out: tuple[str, ...] = (),
         action_mask: str = "",
-        own: Mapping[str, Any] = NOTHING,
+        own: Mapping[str, Any] = NO_ARGUMENTS,
     ) -> None:
         mixture = Mixture.parse(env_id)
         self._probabilities = mixture.probabilities
         self._envs = [make_env(each, dict(kwargs), leave_out=leave_out, own=own) for each in mixture.ids]
         self._readings = [
-            Reading.of(each, env, action_mask if action_mask in getattr(env.observation_space, "spaces", ()) else "")
+            EnvReader.of(each, env, action_mask if action_mask in getattr(env.observation_space, "spaces", ()) else "")
             for each, env in zip(mixture.ids, self._envs, strict=True)
         ]
         specs = [reading.spec for reading in self._readings]
-        self._padding = padding = alike(specs)
+        self._padding = padding = common_padding(specs)
         self._spec = spec = padding.of(specs[0])
         obs, self.metadata = spec.obs, dict(self._envs[0].metadata or {})
         if padding.obs:
             boxes = [padding.of(each).obs.arrays[0] for each in specs]
             low, high = min(box.low[0] for box in boxes), max(box.high[0] for box in boxes)
             obs = replace(boxes[0], low=(low,), high=(high,))
-        self.observation_space, self.action_space = (gym_space(from_zero(each)) for each in (obs, spec.action))
+        self.observation_space, self.action_space = (gym_space(count_from_zero(each)) for each in (obs, spec.action))
         self._mask = action_mask or MASK
         self._masks = spec.action_mask or bool(action_mask)
         if self._masks:
@@ -141,17 +141,19 @@ class Mix(gymnasium.Env[Any, Any]):
         self.env = self._envs[self._rank]
         asked = {} if options is None else {"options": options}
         obs, info = self._call("reset", seed=self._seeds.pop(self._rank, None), **asked)
-        return padded_obs(self._readings[self._rank], self._padding, obs), self._masked(obs, info, over=False)
+        return pad_observation(self._readings[self._rank], self._padding, obs), self._masked(obs, info, over=False)
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step the current environment."""
-        chosen = nested(self._spec.action, (np.asarray(part)[()] for _, part in by_array(self._spec.action, action)))
+        chosen = nest_values(
+            self._spec.action, (np.asarray(part)[()] for _, part in iterate_arrays(self._spec.action, action))
+        )
         obs, reward, terminated, truncated, info = self._call("step", self._readings[self._rank].action(chosen))
         over = bool(terminated or truncated)
         masked = self._masked(obs, info, over=over)
         if over:
             masked["level"] = self._rank
-        seen = padded_obs(self._readings[self._rank], self._padding, obs)
+        seen = pad_observation(self._readings[self._rank], self._padding, obs)
         return seen, reward, terminated, truncated, masked
 
     def render(self) -> Any:
@@ -169,7 +171,7 @@ class Mix(gymnasium.Env[Any, Any]):
             env.close()
 
     def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
-        return called(self.env, self._readings[self._rank].spec.env_id, name, *args, **kwargs)
+        return call_env(self.env, self._readings[self._rank].spec.env_id, name, *args, **kwargs)
 
     def _masked(self, obs: Any, info: Any, *, over: bool) -> dict[str, Any]:
         """A copy of an info, with the mask of the current environment within that of all, if there is one."""

@@ -28,7 +28,7 @@ PLACE = "/tmp"  # noqa: S108 - with a folder of its own there
 _next: ContextVar[Callable[[], int] | None] = ContextVar("_next", default=None)
 
 
-class Numbered:
+class NumberedEnvs:
     """Makes the environments of a process, each with a number; one that is made anew gets the same again."""
 
     _from: ClassVar[int] = 0  #: all numbers below are held by this process, or were taken when it looked
@@ -59,18 +59,18 @@ class Numbered:
         while self._held:
             number, holder = self._held.popitem()[1]
             os.close(holder)
-            Numbered._from = min(Numbered._from, number)
+            NumberedEnvs._from = min(NumberedEnvs._from, number)
 
     __del__ = close  # if they could not be made
 
     def _number(self, place: tuple[int, int]) -> int:
         if place not in self._held:
-            self._held[place] = _claimed(Numbered._from)
-            Numbered._from = self._held[place][0] + 1
+            self._held[place] = _claim_number(NumberedEnvs._from)
+            NumberedEnvs._from = self._held[place][0] + 1
         return self._held[place][0]
 
 
-def _claimed(least: int) -> tuple[int, int]:
+def _claim_number(least: int) -> tuple[int, int]:
     """The first free number from `least` on, and the descriptor that holds it."""
     place = _own_place()
     for number in itertools.count(least):
@@ -93,11 +93,11 @@ def _own_place() -> Path:
     prefix = f"zerobeast-{os.getuid()}-"
     there = sorted(place.glob(f"{prefix}*"))  # first: a name before it may have become free
     return next(
-        filter(_is_own, itertools.chain(there, map(_made, (place / f"{prefix}{n}" for n in itertools.count()))))
+        filter(_is_own, itertools.chain(there, map(_make_folder, (place / f"{prefix}{n}" for n in itertools.count()))))
     )
 
 
-def _made(path: Path) -> Path:
+def _make_folder(path: Path) -> Path:
     with suppress(FileExistsError):
         path.mkdir(mode=0o700)
     return path
@@ -112,7 +112,7 @@ def _is_own(path: Path) -> bool:
 
 
 @contextmanager
-def numbered(kwargs: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def fill_number(kwargs: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield the arguments of an environment with its number in place of placeholders; `VARIABLE` has it meanwhile."""
     if (following := _next.get()) is None:
         yield kwargs

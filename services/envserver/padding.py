@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from zerobeast.common.errors import EnvError
-from zerobeast.common.wire import ArraySpace, EnvSpec, Space, by_array, nested
+from zerobeast.common.wire import ArraySpace, EnvSpec, Space, iterate_arrays, nest_values
 from zerobeast.common.wire.spaces import MAX_CHOICES
-from zerobeast.services.envserver.reading import Reading
-from zerobeast.services.envserver.spaces import accepted, fitted
+from zerobeast.services.envserver.env_reader import EnvReader
+from zerobeast.services.envserver.spaces import accept_spec, fit_value
 
 
 class Padding(NamedTuple):
@@ -39,12 +39,12 @@ class Padding(NamedTuple):
           EnvError: it has a larger one, or is of another kind.
         """
         if self.obs:
-            spec = replace(spec, obs=self._padded_obs(spec))
+            spec = replace(spec, obs=self._pad_obs(spec))
         if self.actions:
-            spec = replace(spec, action=self._padded_actions(spec), action_mask=True)
-        return accepted(spec)
+            spec = replace(spec, action=self._pad_actions(spec), action_mask=True)
+        return accept_spec(spec)
 
-    def _padded_obs(self, spec: EnvSpec) -> Space:
+    def _pad_obs(self, spec: EnvSpec) -> Space:
         space, shape = spec.obs, _shape(spec.obs)
         fits = len(shape) == len(self.obs) and all(map(operator.le, shape, self.obs))
         if not isinstance(space, ArraySpace) or not fits:
@@ -54,7 +54,7 @@ class Padding(NamedTuple):
             raise EnvError(path=what, expected=expected)
         return replace(space, shape=self.obs, low=(min(0.0, *space.low),), high=(max(0.0, *space.high),))
 
-    def _padded_actions(self, spec: EnvSpec) -> Space:
+    def _pad_actions(self, spec: EnvSpec) -> Space:
         space, count = spec.action, _choices(spec.action)
         if not isinstance(space, ArraySpace) or not 0 < count <= self.actions:
             found = f"but {spec.env_id} has {count or 'no'} discrete actions"
@@ -62,17 +62,17 @@ class Padding(NamedTuple):
         return replace(space, sizes=(self.actions,))
 
 
-class Padded(Protocol):
+class SupportsPadding(Protocol):
     """Environments that can be padded."""
 
     def pad(self, padding: Padding, /) -> None:
         """Pad observations and actions from now on."""
 
 
-E = TypeVar("E", bound=Padded)
+E = TypeVar("E", bound=SupportsPadding)
 
 
-def alike(specs: Sequence[EnvSpec]) -> Padding:
+def common_padding(specs: Sequence[EnvSpec]) -> Padding:
     """The padding with which all are the same to policies, but for the name. Raises EnvError if there is none."""
     padding = Padding.among(specs)
     if max(padding.obs, default=0) > MAX_CHOICES:  # which `env.pad_obs` does not take
@@ -99,18 +99,18 @@ def sizes_of(spec: EnvSpec) -> tuple[int, ...]:
     return (_choices(spec.action), start, *_shape(spec.obs))
 
 
-def padded_obs(reading: Reading, padding: Padding, obs: Any) -> Any:
+def pad_observation(reading: EnvReader, padding: Padding, obs: Any) -> Any:
     """An observation as it looks after padding, nested as its space is. Raises EnvError if it does not fit its own."""
-    parts = by_array(reading.spec.obs, reading.adapt_obs(obs))
+    parts = iterate_arrays(reading.spec.obs, reading.adapt_obs(obs))
     if not padding.obs:
-        return nested(reading.spec.obs, (part for _, part in parts), tuples=True)
+        return nest_values(reading.spec.obs, (part for _, part in parts), tuples=True)
     ((space, values),) = parts
     whole = np.zeros(padding.obs, space.dtype)
-    whole[tuple(map(slice, space.shape))] = fitted("an observation", values, space)
+    whole[tuple(map(slice, space.shape))] = fit_value("an observation", values, space)
     return whole
 
 
-def padded(make: Callable[..., E], padding: Padding, *args: Any, **more: Any) -> E:
+def make_padded(make: Callable[..., E], padding: Padding, *args: Any, **more: Any) -> E:
     """What `make` makes, given these arguments, with padding if there is any."""
     envs = make(*args, **more)
     if any(padding):

@@ -9,20 +9,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from zerobeast.services.envserver.backend import Backend, unknown
+from zerobeast.services.envserver.backend import Backend, unknown_id_error
 
 PREFIX = "pettingzoo/"
 FAMILIES = ("atari", "butterfly", "classic", "sisl")
-ELSEWHERE = {"mpe": "mpe2", "magent": "magent2.environments"}
+OTHER_PACKAGES = {"mpe": "mpe2", "magent": "magent2.environments"}
 
 
 def make(env_id: str, kwargs: dict[str, Any]) -> Any:
     """Make one environment: a parallel one if there is one of that name, else one in which agents take turns."""
     _, family, game = env_id.split("/")
-    home = ELSEWHERE.get(family, f"pettingzoo.{family}")
+    home = OTHER_PACKAGES.get(family, f"pettingzoo.{family}")
     if env_id not in (known := list(_games(family))):
         importlib.import_module(home.partition(".")[0])  # which may be what is missing
-        raise unknown(env_id, f"expected one of {', '.join(known or _all())}")
+        raise unknown_id_error(env_id, f"expected one of {', '.join(known or _list_ids())}")
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # all versions are made in this way
         module = importlib.import_module(f"{home}.{game}")
     return getattr(module, "parallel_env", module.env)(**kwargs)
@@ -30,9 +30,9 @@ def make(env_id: str, kwargs: dict[str, Any]) -> Any:
 
 def _games(family: str) -> Iterator[str]:
     """The ids of a family that is installed."""
-    if family not in (*FAMILIES, *ELSEWHERE):
+    if family not in (*FAMILIES, *OTHER_PACKAGES):
         return
-    home = ELSEWHERE.get(family, f"pettingzoo.{family}")
+    home = OTHER_PACKAGES.get(family, f"pettingzoo.{family}")
     if importlib.util.find_spec(home.partition(".")[0]) is None:
         return
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
@@ -41,8 +41,8 @@ def _games(family: str) -> Iterator[str]:
         yield from (f"{PREFIX}{family}/{path.stem}" for path in sorted(Path(folder).glob("*_v[0-9]*.py")))
 
 
-def _all() -> list[str]:
-    return [game for family in (*FAMILIES, *ELSEWHERE) for game in _games(family)]
+def _list_ids() -> list[str]:
+    return [game for family in (*FAMILIES, *OTHER_PACKAGES) for game in _games(family)]
 
 
-BACKEND = Backend(make, ids=_all)
+BACKEND = Backend(make, ids=_list_ids)

@@ -17,18 +17,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import EnvError, raising
+from zerobeast.common.errors import EnvError, raise_as
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import EnvSpec, action_record
-from zerobeast.common.wire.bits import unpacked_rows
+from zerobeast.common.wire.bits import unpack_rows
 from zerobeast.common.wire.episodes import Entry
-from zerobeast.services.envserver.agents import shard
+from zerobeast.services.envserver.agents import make_shard
 from zerobeast.services.envserver.backend import backend_at, is_reference, reference_for
 from zerobeast.services.envserver.catalogue import maker
 from zerobeast.services.envserver.inline import InlineEnvs
-from zerobeast.services.envserver.padding import Padding, padded
-from zerobeast.services.envserver.scenes import Scene, scene_of
-from zerobeast.services.envserver.spaces import legal
+from zerobeast.services.envserver.padding import Padding, make_padded
+from zerobeast.services.envserver.scenes import Scene, unpack_scene
+from zerobeast.services.envserver.spaces import make_legal
 from zerobeast.services.envserver.workers import WorkerVectorEnv
 
 POLL_S = 0.1
@@ -56,7 +56,7 @@ class RenderedEnv:
     scene: Scene
 
     def __init__(self, config: EnvConfig, limit_s: float) -> None:
-        make = partial(padded, partial(_make, config), Padding(config.pad_obs, config.pad_actions))
+        make = partial(make_padded, partial(_make_renderable, config), Padding(config.pad_obs, config.pad_actions))
         agents = config.agents or 1
         self._env, self._limit_s = _OneEnv(config.id, make, agents, 0, 1, agents), limit_s
         try:
@@ -69,7 +69,7 @@ class RenderedEnv:
 
     @property
     def rows(self) -> NDArray[Any]:
-        return unpacked_rows(self._env.rows, self.spec)
+        return unpack_rows(self._env.rows, self.spec)
 
     @property
     def ends(self) -> list[Entry]:
@@ -85,7 +85,7 @@ class RenderedEnv:
         """Take a step with the actions that `fill` writes into [N, *action shape]."""
         fill(self._actions["action"])
         errors = self._env.errors
-        self._env.step(legal(self._actions["action"], self.spec.action))
+        self._env.step(make_legal(self._actions["action"], self.spec.action))
         self._finish()
         if self._env.errors > errors and self.rows["first"].all():
             raise EnvError(f"environment {self.spec.env_id!r} failed: {self._env.failure or 'its process ended'}")
@@ -93,7 +93,7 @@ class RenderedEnv:
     def close(self) -> None:
         """End its process; waits for that."""
         self._env.close()
-        while not self._env.closed(force=True):
+        while not self._env.release(force=True):
             select.select((), (), (), 0.01)
 
     def _finish(self) -> None:
@@ -101,7 +101,7 @@ class RenderedEnv:
             select.select(self._env.files, (), (), POLL_S)
             self._env.tend(time.monotonic(), self._limit_s)
         if sent := self._env.sent:
-            self.scene = scene_of(sent)
+            self.scene = unpack_scene(sent)
 
 
 class _OneEnv(WorkerVectorEnv):
@@ -120,7 +120,7 @@ class _OneEnv(WorkerVectorEnv):
             self.errors, self.failure = self.errors + 1, trace.partition("\n")[0]
 
 
-def _make(config: EnvConfig, _num_envs: int, seed: int | None, **more: Any) -> InlineEnvs:
+def _make_renderable(config: EnvConfig, _num_envs: int, seed: int | None, **more: Any) -> InlineEnvs:
     """In the process of the environment."""
     if sys.platform == "linux" and not any(os.environ.get(name) for name in DISPLAYS):
         for name, value in WITHOUT_DISPLAY.items():
@@ -128,11 +128,11 @@ def _make(config: EnvConfig, _num_envs: int, seed: int | None, **more: Any) -> I
     os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
     reference = "" if is_reference(config.id) else reference_for(config.id)
     if reference and (make_rendered := backend_at(reference, config.id).make_rendered):
-        with raising(EnvError, f"env.id {config.id!r} cannot be made"):
+        with raise_as(EnvError, f"env.id {config.id!r} cannot be made"):
             return make_rendered(config, seed or 0)
     make = maker(config, reference, render_mode="rgb_array")
     try:
-        envs = shard(config.id, make, 1, seed, config=config, **more)
+        envs = make_shard(config.id, make, 1, seed, config=config, **more)
     except EnvError as error:
         if "argument 'render_mode'" in str(error):
             raise EnvError(f"env.id {config.id!r} cannot be rendered: its constructor takes no render_mode") from error

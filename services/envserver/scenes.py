@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import EnvError, raising
+from zerobeast.common.errors import EnvError, raise_as
 from zerobeast.common.wire import short
 
 USUAL_FPS = 15.0  #: of an environment that has no frame rate of its own
@@ -25,26 +25,26 @@ class Scene(NamedTuple):
     names: Sequence[str]  #: of the choices of a single discrete action, if they have names
 
 
-def scene(picture: NDArray[np.uint8], fps: Any, names: Iterable[str]) -> dict[str, Any]:
+def pack_scene(picture: NDArray[np.uint8], fps: Any, names: Iterable[str]) -> dict[str, Any]:
     """A moment as it is sent; `fps` may come from an environment, which may give anything."""
     known = isinstance(fps, int | float) and 0 < fps < MAX_FPS  # which NaN is not
     pace = float(fps) if known else USUAL_FPS
     return {"picture": picture.tobytes(), "shape": list(picture.shape[:2]), "fps": pace, "names": list(names)}
 
 
-def scene_of(sent: Mapping[str, Any]) -> Scene:
-    """Inverse of `scene`."""
+def unpack_scene(sent: Mapping[str, Any]) -> Scene:
+    """Inverse of `pack_scene`."""
     picture = np.frombuffer(sent["picture"], np.uint8).reshape(*sent["shape"], 3)
     return Scene(picture, sent["fps"], sent["names"])
 
 
-def drawn(env: Any, env_id: str) -> NDArray[np.uint8]:
+def draw_env(env: Any, env_id: str) -> NDArray[np.uint8]:
     """What `env.render()` draws, as a picture: [height, width, 3], from numbers up to 255, or reals up to 1.
 
     Raises:
       EnvError: it draws none.
     """
-    with raising(EnvError, f"env.id {env_id!r} cannot be drawn"):
+    with raise_as(EnvError, f"env.id {env_id!r} cannot be drawn"):
         found = env.render()
     picture: NDArray[Any] = found if isinstance(found, np.ndarray) else np.zeros(0)
     shape, kind = tuple[int, ...](picture.shape), picture.dtype.kind

@@ -18,7 +18,7 @@ import numpy as np
 
 from zerobeast.common.config.process import Instance
 from zerobeast.common.endpoints import Endpoint
-from zerobeast.common.errors import EnvError, RemoteProtocolError, WrongInterface, raising
+from zerobeast.common.errors import EnvError, RemoteProtocolError, WrongInterface, raise_as
 from zerobeast.common.health.sliding_window import SlidingWindow
 from zerobeast.common.service.base import Service
 from zerobeast.common.settings import RunConfig, SecurityConfig
@@ -31,13 +31,13 @@ from zerobeast.services.envserver.catalogue import make_vector_env
 from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.sessions import (
     MAX_SESSIONS,
-    Hosted,
+    HostedEnvs,
     ResetRequest,
     SessionRequest,
     check_capacity,
     sessions_to_advance,
 )
-from zerobeast.services.envserver.spaces import legal
+from zerobeast.services.envserver.spaces import make_legal
 from zerobeast.services.envserver.vector import VectorEnv
 
 log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class EnvServer(Service):
         super().__init__()
         self.settings = config.envserver
         self._security = config.security
-        self.table: SessionTable[Hosted] = SessionTable(random_id(), MAX_SESSIONS)
+        self.table: SessionTable[HostedEnvs] = SessionTable(random_id(), MAX_SESSIONS)
         self._files: tuple[int, ...] = ()
         self._leaving: list[tuple[VectorEnv, float]] = []
         self._agent_steps = 0
@@ -91,11 +91,11 @@ class EnvServer(Service):
         limit_s = self.settings.step_timeout_s
         for session in self.table:
             session.state.env.tend(now, limit_s if now - self.awake_since > limit_s else math.inf)
-        for session in self.table.unused(now, self.awake_since):
+        for session in self.table.find_unused(now, self.awake_since):
             if session.welcome is not None:  # otherwise this server is still making its environments
                 self._end(session)
         self._leaving = [
-            (env, since) for env, since in self._leaving if not env.closed(force=now - since > CLOSE_LIMIT_S)
+            (env, since) for env, since in self._leaving if not env.release(force=now - since > CLOSE_LIMIT_S)
         ]
 
     def works_elsewhere(self) -> bool:
@@ -169,10 +169,10 @@ class EnvServer(Service):
             return  # its subscription has not arrived yet, and HELLO will be repeated
         hosted, leaving = [session.state.env for session in self.table], [env for env, _ in self._leaving]
         check_capacity(terms.num_envs // terms.env.agents, self.settings, hosted=hosted, leaving=leaving)
-        with raising(partial(RemoteProtocolError, reason="environment"), "", EnvError):
+        with raise_as(partial(RemoteProtocolError, reason="environment"), "", EnvError):
             env = make_vector_env(terms.env, terms.num_envs, terms.seed, self.settings, masks=terms.reset_masks)
         env.infos = InfoTable(terms.num_envs) if terms.infos else None
-        self._send_welcome(self.table.open(header, Hosted(env, header, env_id=terms.env.id), self.clock()))
+        self._send_welcome(self.table.open(header, HostedEnvs(env, header, env_id=terms.env.id), self.clock()))
 
     def _request(self, message: Incoming) -> None:
         header = message.header
@@ -190,12 +190,12 @@ class EnvServer(Service):
         session.arrival(header.seq)
         session.state.request, session.asked_at = header, self.clock()
         try:
-            with raising(EnvError, f"environment {session.state.env_id!r} has failed"):
+            with raise_as(EnvError, f"environment {session.state.env_id!r} has failed"):
                 begin()
         except EnvError as error:
             self._fail(session, error)
 
-    def _begin_of(self, message: Incoming, session: Session[Hosted]) -> Callable[[], None]:
+    def _begin_of(self, message: Incoming, session: Session[HostedEnvs]) -> Callable[[], None]:
         """A call that begins a RESET, or a STEP with legal actions. Raises RemoteProtocolError for anything else."""
         hosted, progress = session.state, message.header.body[-1]
         if progress is not None:
@@ -213,7 +213,7 @@ class EnvServer(Service):
         if not message.into(hosted.actions):
             size = hosted.actions.nbytes
             raise RemoteProtocolError(f"STEP: expected one frame of {size} bytes of actions", "payload")
-        return partial(hosted.env.step, legal(hosted.actions["action"], hosted.env.spec.action))
+        return partial(hosted.env.step, make_legal(hosted.actions["action"], hosted.env.spec.action))
 
     def _advance(self) -> None:
         """Advance all sessions. While some play, making gets half of this thread's time, or they would crawl."""
@@ -222,7 +222,7 @@ class EnvServer(Service):
             makes = session.welcome is None and session.state.env.inline
             began = self.clock()
             try:
-                with raising(EnvError, f"environment {session.state.env_id!r} has failed"):
+                with raise_as(EnvError, f"environment {session.state.env_id!r} has failed"):
                     finished = session.state.env.collect()
                 if finished:
                     self._answer(session)
@@ -232,7 +232,7 @@ class EnvServer(Service):
                 now, plays = self.clock(), any(other.asked_at is not None for other in self.table)
                 self._make_at = now + (now - began if plays else 0.0)
 
-    def _answer(self, session: Session[Hosted]) -> None:
+    def _answer(self, session: Session[HostedEnvs]) -> None:
         hosted = session.state
         request, hosted.request = hosted.request, None
         assert request is not None
@@ -254,7 +254,7 @@ class EnvServer(Service):
         session.reply = (header, (rows,))
         self.port.send(header, rows)
 
-    def _send_welcome(self, session: Session[Hosted]) -> None:
+    def _send_welcome(self, session: Session[HostedEnvs]) -> None:
         """Send WELCOME, or HERE while the environments are being made."""
         header = Header(Kind.WELCOME, session.sender, session.slot, self.table.epoch, session.seq)
         if session.welcome is None:
@@ -262,7 +262,7 @@ class EnvServer(Service):
         else:
             self.port.send(replace(header, body=(session.welcome,)))
 
-    def _fail(self, session: Session[Hosted], error: EnvError) -> None:
+    def _fail(self, session: Session[HostedEnvs], error: EnvError) -> None:
         """End a session, and send the client the reason."""
         # no error in this log, since the client ends with the same sentence
         log.info("a session has failed: %s", error, exc_info=error if error.__cause__ else None)
@@ -272,11 +272,11 @@ class EnvServer(Service):
         reason = Reason.TERMS if isinstance(error, WrongInterface) else Reason.ENVIRONMENT
         self.port.error(request, reason, str(error), epoch=self.table.epoch)
 
-    def _end(self, session: Session[Hosted]) -> None:
+    def _end(self, session: Session[HostedEnvs]) -> None:
         self.table.close(session)
         self._release(session)
 
-    def _release(self, session: Session[Hosted]) -> None:
+    def _release(self, session: Session[HostedEnvs]) -> None:
         env = session.state.env
         self._past += env.counts()
         with suppress(Exception):  # of a backend: nothing depends on it

@@ -26,7 +26,9 @@ MAX_SESSIONS = 1024
 MAX_SETTINGS = 100  #: of the environments of a session
 TERMS = partial(RemoteProtocolError, reason="terms")
 MAX_IN_THE_MAKING = 8  #: sessions whose processes are started side by side
-UNLESS = "unless HELLO asks for reset_masks, as Python's vector environments do in every autoreset_mode but next_step"
+RESET_MASKS_HINT = (
+    "unless HELLO asks for reset_masks, as Python's vector environments do in every autoreset_mode but next_step"
+)
 
 
 class SessionRequest(BaseModel):
@@ -97,7 +99,7 @@ class ResetRequest(NamedTuple):
             raise TERMS(f"mask: {mask!r:.200}, expected {env.num_envs} booleans of which one at least is true")
         if not env.independent and (is_list or mask is not None):
             what = f"{'seed' if mask is None else 'mask'}: environments {env_id!r} are seeded and reset all together"
-            raise TERMS(f"{what}, {UNLESS}" if env.agents == 1 else what)
+            raise TERMS(f"{what}, {RESET_MASKS_HINT}" if env.agents == 1 else what)
         if options is not None and not env.takes_options:
             raise TERMS(f"options: environments {env_id!r} take none at a reset")
         if options is not None and (size := len(pack(options))) > MAX_OPTIONS_BYTES:
@@ -106,7 +108,7 @@ class ResetRequest(NamedTuple):
 
 
 @dataclass
-class Hosted:
+class HostedEnvs:
     env: VectorEnv
     request: Header | None  #: being worked on; the HELLO at first
     actions: NDArray[Any] | None = None  #: [N] of `action_record`, the buffer that receives STEP
@@ -139,7 +141,7 @@ def check_capacity(
         raise RemoteProtocolError(f"no room for {num_envs} environments now: {has}", "busy")
 
 
-def sessions_to_advance(sessions: Iterable[Session[Hosted]], *, make: bool = True) -> list[Session[Hosted]]:
+def sessions_to_advance(sessions: Iterable[Session[HostedEnvs]], *, make: bool = True) -> list[Session[HostedEnvs]]:
     """The sessions that a turn serves: all whose environments exist, then a few others in order of arrival.
 
     Processes make environments side by side, for a few sessions at a time. The server's own thread makes those of one

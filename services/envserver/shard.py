@@ -9,25 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from zerobeast.common.errors import EnvError, Misfit, WrongInterface, raising
-from zerobeast.common.settings.env import filled
+from zerobeast.common.errors import EnvError, Misfit, WrongInterface, raise_as
+from zerobeast.common.settings.env import fill_progress
 from zerobeast.common.text import in_line
-from zerobeast.common.wire import EnvSeeds, EnvSpec, by_array
+from zerobeast.common.wire import EnvSeeds, EnvSpec, iterate_arrays
 from zerobeast.common.wire.episodes import MAX_REASON
-from zerobeast.common.wire.seeds import one_by_one
-from zerobeast.services.envserver.infos import InfoTable, numbers, recorded
+from zerobeast.common.wire.seeds import list_seeds
+from zerobeast.services.envserver.env_reader import EnvReader, call_env, reward_of
+from zerobeast.services.envserver.infos import InfoTable, count_recorded, extract_numbers
 from zerobeast.services.envserver.inline import InlineEnvs
-from zerobeast.services.envserver.numbers import Numbered
-from zerobeast.services.envserver.reading import Reading, called, reward_of
-from zerobeast.services.envserver.scenes import drawn, names_of, scene
-from zerobeast.services.envserver.spaces import fitted
-from zerobeast.services.envserver.vector import Only
+from zerobeast.services.envserver.numbers import NumberedEnvs
+from zerobeast.services.envserver.scenes import draw_env, names_of, pack_scene
+from zerobeast.services.envserver.spaces import fit_value
+from zerobeast.services.envserver.vector import EnvMask
 
 MAX_FAILURES = 10  #: of one environment without a step in between, after which its session ends
 FRESH_AFTER = 3  #: of these failures the next try is in a fresh process, if the environments have one of their own
 MAX_TEXT = 4000
-OURS = str(Path(__file__).parents[2])
-NOTHING_YET = 0.0, False, False  #: reward, terminated and truncated of a first observation
+OWN_FOLDER = str(Path(__file__).parents[2])
+FIRST_OUTCOME = 0.0, False, False  #: reward, terminated and truncated of a first observation
 BACKOFF_S, LONGEST_BACKOFF_S, PAUSE_S = 0.1, 2.0, 0.1
 
 
@@ -36,18 +36,18 @@ def backoff_s(failures: int) -> float:
     return 0.0 if failures < 2 else min(LONGEST_BACKOFF_S, BACKOFF_S * 2 ** (failures - 2))
 
 
-def account_of(error: BaseException) -> str:
+def format_account(error: BaseException) -> str:
     """A line on what was raised and where, and the traceback."""
-    return f"{described(error)}\n{''.join(traceback.format_exception(error))[-MAX_TEXT:]}"
+    return f"{describe_error(error)}\n{''.join(traceback.format_exception(error))[-MAX_TEXT:]}"
 
 
-def described(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """What was raised, and where in the environment's code, or else in that of a library."""
     text, origin = str(error).strip() or "no reason given", error.__cause__ or error
     if isinstance(origin, EnvError):
         return in_line(text, MAX_REASON)
     frames = traceback.extract_tb(origin.__traceback__ or error.__traceback__)  # a cause may never have been raised
-    foreign = [frame for frame in frames if not frame.filename.startswith(OURS)]
+    foreign = [frame for frame in frames if not frame.filename.startswith(OWN_FOLDER)]
     own = [frame for frame in foreign if "site-packages" not in frame.filename]
     kind = "" if isinstance(error, EnvError) else f"{type(error).__name__}: "
     where = "".join(f" ({Path(frame.filename).name[-80:]}:{frame.lineno})" for frame in (own or foreign or frames)[-1:])
@@ -64,7 +64,7 @@ class Shard(InlineEnvs):
       make: makes them.
       num_envs: n.
       seed: of the first environment's first reset, or None.
-      mask: as in `Reading.of`.
+      mask: as in `EnvReader.of`.
       failed: how often each has failed in a row, in the process before this one.
       wants_infos: as in `InlineEnvs`.
       progress: called after each environment that was made, reset or stepped.
@@ -80,7 +80,7 @@ class Shard(InlineEnvs):
     def __init__(
         self,
         env_id: str,
-        make: Numbered,
+        make: NumberedEnvs,
         num_envs: int,
         seed: int | None,
         mask: str = "",
@@ -91,8 +91,8 @@ class Shard(InlineEnvs):
     ) -> None:
         self._make, self._progress = make, progress
         self.options: dict[str, Any] = {}  #: of each reset that has none of its own, as `env.options`
-        self._envs = [self._made(i) for i in range(num_envs)]
-        self._seeds = one_by_one(seed, num_envs)
+        self._envs = [self._make_env(i) for i in range(num_envs)]
+        self._seeds = list_seeds(seed, num_envs)
         for env, own in zip(self._envs, self._seeds, strict=True):
             seed_spaces(env, own)
         super().__init__(self._read(env_id, mask), num_envs * self.agents)
@@ -107,14 +107,14 @@ class Shard(InlineEnvs):
 
     def _read(self, env_id: str, mask: str) -> EnvSpec:
         """Find out how the environments are read; returns what each looks like."""
-        self._reading = Reading.of(env_id, self._envs[0], mask)
+        self._reading = EnvReader.of(env_id, self._envs[0], mask)
         return self._reading.spec
 
-    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
+    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: EnvMask = None) -> None:
         """Begin new episodes; as `VectorEnv.reset`. Raises EnvError if an environment cannot be reset at all."""
         chosen = np.arange(len(self._envs)) if only is None else np.flatnonzero(only)
         self.episodes, self.lost, self.infos = [], [], InfoTable(self.num_envs)
-        seeds = one_by_one(seed, len(self._envs))
+        seeds = list_seeds(seed, len(self._envs))
         for i in chosen.tolist():
             self.statistics.forget(self._rows_of(i))
             if seeds[i] is not None:
@@ -123,7 +123,7 @@ class Shard(InlineEnvs):
                 self._reset(i)
             else:
                 what = f"environment {self.spec.env_id!r} cannot be reset with options {options!s:.200}"
-                with raising(EnvError, what):
+                with raise_as(EnvError, what):
                     self._open_episode(i, options)
         self.pack()
 
@@ -137,7 +137,7 @@ class Shard(InlineEnvs):
             try:
                 self._step(i)
             except Exception as error:  # foreign code: contained, counted and reported
-                self.lost += [[described(error), row] for row in self._playing(i)]
+                self.lost += [[describe_error(error), row] for row in self._playing_rows(i)]
                 self._fail(i, error)
             else:
                 self.failed[i], self._fits = 0, True
@@ -161,21 +161,21 @@ class Shard(InlineEnvs):
         env = self._envs[0]
         if not self.rendered:
             return {}
-        return scene(drawn(env, self.spec.env_id), (env.metadata or {}).get("render_fps"), names_of(env))
+        return pack_scene(draw_env(env, self.spec.env_id), (env.metadata or {}).get("render_fps"), names_of(env))
 
-    def _made(self, i: int) -> Any:
+    def _make_env(self, i: int) -> Any:
         env = self._make(i)
         self._progress()
         return env
 
     def _call(self, i: int, name: str, *args: Any, **kwargs: Any) -> Any:
-        return called(self._envs[i], self.spec.env_id, name, *args, **kwargs)
+        return call_env(self._envs[i], self.spec.env_id, name, *args, **kwargs)
 
     def _rows_of(self, i: int) -> slice:
         """Those of environment i."""
         return slice(i * self.agents, (i + 1) * self.agents)
 
-    def _playing(self, i: int) -> Iterable[int]:
+    def _playing_rows(self, i: int) -> Iterable[int]:
         """The rows of environment i in which an episode is in progress, unless it begins anew."""
         return (i,)
 
@@ -192,21 +192,21 @@ class Shard(InlineEnvs):
         obs, reward, terminated, truncated, info = answer
         number, row, over = reward_of(reward), self.rows[i], bool(terminated or truncated)
         try:
-            entries = by_array(self.spec.obs, reading.adapt_obs(obs))
+            entries = iterate_arrays(self.spec.obs, reading.adapt_obs(obs))
             for name, (space, column), (_, value) in zip(self.names, self.columns, entries, strict=True):
-                column[i] = fitted(name, value, space)
+                column[i] = fit_value(name, value, space)
             if self.own.action_mask:
                 row["action_mask"][: self.own.mask_size] = reading.legal(obs, info, over=over)
         except Exception as error:
             if not terminated:
                 raise
             # nothing is learned from it; the one before stands in for it
-            self.failures.append([i // self.agents, account_of(error)])
+            self.failures.append([i // self.agents, format_account(error)])
         row["reward"] = number
         row["terminated"], row["truncated"], row["first"] = bool(terminated), bool(truncated), False
         if over:
-            self._last[i] = numbers(info)
-            before, now = self._recorded[i // self.agents], recorded(self._envs[i // self.agents])
+            self._last[i] = extract_numbers(info)
+            before, now = self._recorded[i // self.agents], count_recorded(self._envs[i // self.agents])
             # a limit outside of what records ends an episode too, while a lost life is a termination
             self.statistics.whole[i] = None if before is None or now is None else now > before or bool(truncated)
         if self.wants_infos:
@@ -219,7 +219,7 @@ class Shard(InlineEnvs):
             return
         try:
             if self._retry_at[i]:
-                self._envs[i] = self._made(i)
+                self._envs[i] = self._make_env(i)
             self._open_episode(i, None)
         except Exception as error:  # foreign code, as in step
             self._fail(i, error)
@@ -229,21 +229,21 @@ class Shard(InlineEnvs):
     def _open_episode(self, i: int, options: dict[str, Any] | None) -> None:
         seed, self._seeds[i] = self._seeds[i], None
         if options is None and self.options:
-            options = filled(self.options, self.progress)
+            options = fill_progress(self.options, self.progress)
         asked = {} if options is None else {"options": options}
         self._begin(i, *self._call(i, "reset", seed=seed, **asked))
-        self._recorded[i] = recorded(self._envs[i])
+        self._recorded[i] = count_recorded(self._envs[i])
         self._done[i] = False
         self._progress()
 
     def _begin(self, i: int, obs: Any, info: Any) -> None:
         """Write the first rows of an episode."""
-        self._write(i, self._reading, obs, *NOTHING_YET, info)
+        self._write(i, self._reading, obs, *FIRST_OUTCOME, info)
         self.rows[i]["first"] = True
 
     def _fail(self, i: int, error: Exception) -> None:
         """Note a failure. Raises EnvError if there is no point in another try."""
-        self.failures.append([i, account_of(error)])
+        self.failures.append([i, format_account(error)])
         self.failed[i] += 1
         _close(self._envs[i])
         if isinstance(error, WrongInterface):
@@ -252,7 +252,7 @@ class Shard(InlineEnvs):
             raise WrongInterface(f"environment {self.spec.env_id!r}: {error}") from error
         if self.failed[i] >= MAX_FAILURES:
             times = f"environment {self.spec.env_id!r} failed {self.failed[i]} times in a row"
-            raise EnvError(f"{times}, the last time with {described(error)}") from error
+            raise EnvError(f"{times}, the last time with {describe_error(error)}") from error
         part, self._done[i] = self._rows_of(i), False
         self.statistics.forget(part)
         rows = self.rows[part]

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import EnvError, Misfit, RemoteProtocolError, raising
-from zerobeast.common.wire import ArraySpace, CompositeSpace, EnvSpec, Space, by_array, short
-from zerobeast.common.wire.checks import stray, unfit
+from zerobeast.common.errors import EnvError, Misfit, RemoteProtocolError, raise_as
+from zerobeast.common.wire import ArraySpace, CompositeSpace, EnvSpec, Space, iterate_arrays, short
+from zerobeast.common.wire.checks import find_stray_choice, find_unfit_action
 from zerobeast.common.wire.codec import DTYPES, pack
 from zerobeast.common.wire.spaces import Part
 
@@ -55,7 +55,7 @@ def space_of(space: Any, path: str) -> Space:
     return ArraySpace("box", dtype, shape, (), _bound(space.low), _bound(space.high))
 
 
-def without(space: Any, leave_out: Sequence[str]) -> Any:
+def drop_entries(space: Any, leave_out: Sequence[str]) -> Any:
     """A gymnasium observation space without some entries, of which `obs_adapter` then takes no notice.
 
     What is left of a Tuple is a Dict by number.
@@ -68,14 +68,14 @@ def without(space: Any, leave_out: Sequence[str]) -> Any:
       EnvError: there is no such entry, or nothing is left.
     """
     known: list[str] = []
-    left = _without(space, "", leave_out, known)
+    left = _drop_entries(space, "", leave_out, known)
     if unknown := [name for name in leave_out if name not in known]:
         some = ", ".join(known[:MAX_LISTED]) + ", ..." * (len(known) > MAX_LISTED)
         raise EnvError(f"env.leave_out: observations have no entry {unknown[0]!r}, expected some of {some or 'none'}")
     return left
 
 
-def _without(space: Any, prefix: str, leave_out: Sequence[str], known: list[str]) -> Any:
+def _drop_entries(space: Any, prefix: str, leave_out: Sequence[str], known: list[str]) -> Any:
     from gymnasium import spaces
 
     if not isinstance(space, spaces.Dict | spaces.Tuple):
@@ -83,7 +83,7 @@ def _without(space: Any, prefix: str, leave_out: Sequence[str], known: list[str]
     parts: dict[Any, Any] = dict(space.items() if isinstance(space, spaces.Dict) else enumerate(space))
     known += [f"{prefix}{name}" for name in parts]
     left = {
-        name: _without(part, f"{prefix}{name}.", leave_out, known)
+        name: _drop_entries(part, f"{prefix}{name}.", leave_out, known)
         for name, part in parts.items()
         if f"{prefix}{name}" not in leave_out
     }
@@ -114,17 +114,17 @@ def env_spec(env_id: str, obs: Any, action: Any, *, stack: int = 1, skip: int = 
       EnvError: no peer would accept it.
     """
     spaces = space_of(obs, OBS), space_of(action, "action space")
-    return accepted(EnvSpec(env_id, *spaces, stack, skip, masked))
+    return accept_spec(EnvSpec(env_id, *spaces, stack, skip, masked))
 
 
-def accepted(spec: EnvSpec) -> EnvSpec:
+def accept_spec(spec: EnvSpec) -> EnvSpec:
     """A spec that every peer accepts, without bounds if these are too many. Raises EnvError if there is none."""
     if len(pack(spec.to_wire())) > MAX_SPEC_BYTES:  # it has bounds for each pixel, which nothing needs
         spec = spec.for_policies()
     wire = spec.to_wire()
     if (size := len(pack(wire))) > MAX_SPEC_BYTES:
         raise EnvError(f"env.id {spec.env_id!r} is not supported: its spaces take {size} bytes to describe")
-    with raising(EnvError, f"env.id {spec.env_id!r} is not supported", RemoteProtocolError):
+    with raise_as(EnvError, f"env.id {spec.env_id!r} is not supported", RemoteProtocolError):
         return EnvSpec.from_wire(wire)
 
 
@@ -177,12 +177,12 @@ def obs_adapter(space: Any) -> Adapter:
     if isinstance(space, spaces.Dict | spaces.Tuple):
         named = space.items() if isinstance(space, spaces.Dict) else enumerate(space)
         adapters = {key: obs_adapter(part) for key, part in named}
-        return lambda obs: {str(key): adapt(_entry(obs, key)) for key, adapt in adapters.items()}
+        return lambda obs: {str(key): adapt(_obs_entry(obs, key)) for key, adapt in adapters.items()}
     start = _start(space)
     return np.asarray if start is None else lambda obs: np.asarray(obs) - start
 
 
-def _entry(obs: Any, key: Any) -> Any:
+def _obs_entry(obs: Any, key: Any) -> Any:
     try:
         return obs[key]
     except (LookupError, TypeError) as error:
@@ -208,7 +208,7 @@ def action_adapter(space: Any) -> Adapter:
     return lambda actions: (actions if start is None else actions + start).astype(space.dtype)
 
 
-def arrays(path: str, space: Space, value: Any) -> Iterator[tuple[str, ArraySpace, Any]]:
+def split_arrays(path: str, space: Space, value: Any) -> Iterator[tuple[str, ArraySpace, Any]]:
     """Each array of a space: its name in error messages, its space, and its part of a value, nested as the space is.
 
     Raises:
@@ -225,10 +225,10 @@ def arrays(path: str, space: Space, value: Any) -> Iterator[tuple[str, ArraySpac
         except (TypeError, LookupError, ValueError) as error:
             names = [each.name for each in space.spaces]
             raise EnvError(argument=path, value=value, expected=f"a {space.kind} of {', '.join(names)}") from error
-        yield from arrays(f"{path}.{part.name}", part.space, inner)
+        yield from split_arrays(f"{path}.{part.name}", part.space, inner)
 
 
-def fitted(
+def fit_value(
     what: str, value: Any, space: ArraySpace, *, exact: bool = False, own: bool = False, lead: tuple[int, ...] = ()
 ) -> NDArray[Any]:
     """A value as an array of a space, its choices counted from 0; numpy would silently broadcast, cut or round others.
@@ -262,7 +262,7 @@ def fitted(
         raise EnvError(argument=what, value=value, expected="finite numbers")
     if wanted.kind != "f" and stored is not given and not (stored == given).all():
         raise EnvError(argument=what, value=value, expected=f"values of {wanted}")
-    if space.kind != "box" and (found := stray(stored if lead else stored[None], space, own=own)):
+    if space.kind != "box" and (found := find_stray_choice(stored if lead else stored[None], space, own=own)):
         whose = f" of environment {found[0]}" if lead else ""
         raise EnvError(f"{what}{whose} holds the choice {found[1]}{', counted from 0' * (not own)}")
     return stored
@@ -279,7 +279,7 @@ def _start(space: Any) -> Any:
     return start if np.any(start) else None
 
 
-def legal(actions: NDArray[Any], space: Space) -> NDArray[Any]:
+def make_legal(actions: NDArray[Any], space: Space) -> NDArray[Any]:
     """A contiguous copy of `actions` [N, *shape] that every environment accepts.
 
     Real actions outside their box are clipped: a Gaussian policy cannot avoid them. A choice out of range means that
@@ -289,8 +289,8 @@ def legal(actions: NDArray[Any], space: Space) -> NDArray[Any]:
       RemoteProtocolError: a choice is out of range or a real number is not finite.
     """
     copy = np.array(actions, order="C")
-    for array, chosen in by_array(space, copy):
-        if sentence := unfit(chosen, array):
+    for array, chosen in iterate_arrays(space, copy):
+        if sentence := find_unfit_action(chosen, array):
             raise RemoteProtocolError(sentence, "action")
         if array.kind == "box":
             chosen[...] = np.clip(chosen, *(bound.astype(np.float32) for bound in array.bounds))

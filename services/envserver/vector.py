@@ -20,15 +20,15 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import EnvError
 from zerobeast.common.wire import EnvSeeds, EnvSpec, step_record
-from zerobeast.common.wire.episodes import Entry, Episode, entry, lightened
+from zerobeast.common.wire.episodes import Entry, Episode, limit_infos, to_entry
 from zerobeast.common.wire.layout import MAX_ROW_BYTES
-from zerobeast.services.envserver.infos import RECORDED, InfoTable
+from zerobeast.services.envserver.infos import RECORDED_NAMES, InfoTable
 
 log = logging.getLogger(__name__)
 
 MAX_LOGGED = 10  #: tracebacks of one session; the rest is only counted
 
-Only = NDArray[np.bool_] | None  #: [N] which environments; None: all
+EnvMask = NDArray[np.bool_] | None  #: [N] which environments; None: all
 Numbers = Callable[[int], dict[str, float]]
 
 
@@ -89,7 +89,7 @@ class VectorEnv(ABC):
         processes = {"env_timeouts": self.timeouts, "env_recycled": self.recycled}
         return Counter(env_errors=self.errors, infos_left_out=left_out, **processes)
 
-    def answered(self, parts: Iterable[tuple[slice, list[Entry], Any, list[Entry]]]) -> None:
+    def take_answer(self, parts: Iterable[tuple[slice, list[Entry], Any, list[Entry]]]) -> None:
         """Take the episodes, infos and lost episodes of all parts of an answer."""
         if self.infos is not None:
             self.infos.clear()
@@ -99,7 +99,7 @@ class VectorEnv(ABC):
             all_lost += [[reason, part.start + row] for reason, row in lost]
             if self.infos is not None:
                 self.infos.put(infos, part)
-        self.episodes = lightened(self.episodes + all_lost)
+        self.episodes = limit_infos(self.episodes + all_lost)
 
     def count_failures(self, failures: list[list[Any]], env_id: str, start: int = 0) -> None:
         """Count environments that raised, each [index from `start`, reason and traceback], and log the first."""
@@ -114,7 +114,7 @@ class VectorEnv(ABC):
         return 0
 
     @abstractmethod
-    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
+    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: EnvMask = None) -> None:
         """Begin new episodes. The first reset is of all environments and always seeded; generators go on from there.
 
         Args:
@@ -151,7 +151,7 @@ class VectorEnv(ABC):
     def close(self) -> None:
         """Begin to release everything; never waits."""
 
-    def closed(self, *, force: bool) -> bool:
+    def release(self, *, force: bool) -> bool:
         """Whether everything is released; with `force`, what resists is killed."""
         del force
         return True
@@ -202,14 +202,14 @@ class EpisodeTracker:
         """
         self._returns += reward
         self._lengths += ~void
-        return [self._ended(env, numbers_of(env)) for env in np.flatnonzero(over).tolist()]
+        return [self._finish_episode(env, numbers_of(env)) for env in np.flatnonzero(over).tolist()]
 
-    def _ended(self, env: int, infos: dict[str, float]) -> Entry:
-        is_recorded, whole = infos.get(RECORDED[1], 0) >= 1 and RECORDED[0] in infos, self.whole[env]
+    def _finish_episode(self, env: int, infos: dict[str, float]) -> Entry:
+        is_recorded, whole = infos.get(RECORDED_NAMES[1], 0) >= 1 and RECORDED_NAMES[0] in infos, self.whole[env]
         if not (is_recorded or (whole if whole is not None else not self._recorded[env])):
             return []
         self._recorded[env] |= is_recorded and whole is None
-        value = infos[RECORDED[0]] if is_recorded else float(self._returns[env])
-        found = entry(Episode(value, int(self._lengths[env]), infos))
+        value = infos[RECORDED_NAMES[0]] if is_recorded else float(self._returns[env])
+        found = to_entry(Episode(value, int(self._lengths[env]), infos))
         self.forget(env)
         return found

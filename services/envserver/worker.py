@@ -11,8 +11,8 @@ end of the pipe: close, exit
 
 In front of a request is the progress of the run, a little-endian double, which `env.options` may depend on.
 An outcome is a msgpack map: `rows`, bytes of `step_record`, `episodes`, those `lost`, `failures` [[environment, reason
-and traceback], ...], `infos` and how many were `left_out`, what there is to see (`scenes.scene`), if a fresh process
-may help environments that have `failed`, how often each has, and if this process is `worn`, why; or `fatal`, a
+and traceback], ...], `infos` and how many were `left_out`, what there is to see (`scenes.pack_scene`), if a fresh
+process may help environments that have `failed`, how often each has, and if this process is `worn`, why; or `fatal`, a
 sentence, `failures`, and whether this is due to a `wrong_interface`.
 Each is one message, because switching between processes is most of the cost of a cheap environment. Only bytes go
 through the pipe.
@@ -44,12 +44,12 @@ from zerobeast.common.wire.codec import pack, unpack
 from zerobeast.common.wire.episodes import Entry
 from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.inline import InlineEnvs
-from zerobeast.services.envserver.shard import account_of
+from zerobeast.services.envserver.shard import format_account
 
 RESET, STEP, PROGRESS = b"R", b"S", b"."
 START = RESET + pack([None, None, None])
-AT_ONCE = 1.25  #: times its limit, at which a process is replaced in the middle of episodes
-GOLDEN = 0.618034  #: numbers times this are spread evenly after the decimal point
+OVERRUN_FACTOR = 1.25  #: times its limit, at which a process is replaced in the middle of episodes
+GOLDEN_RATIO = 0.618034  #: numbers times this are spread evenly after the decimal point
 PROGRESS_S = 0.1  #: between two messages of progress at least
 
 
@@ -65,7 +65,7 @@ class Wear:
 
     def sooner(self, seed: int) -> Self:
         """The same for the first process of several, up to a quarter earlier, so that they do not end all at once."""
-        return replace(self, share=1 - seed * GOLDEN % 1 / 4)
+        return replace(self, share=1 - seed * GOLDEN_RATIO % 1 / 4)
 
     def begin(self) -> None:
         """Note that episodes begin. Raises EnvError if the process takes all of the memory before the first."""
@@ -79,7 +79,7 @@ class Wear:
         self.played += over
         if over and 0 < self.episodes * self.share <= self.played:
             return f"{self.played} episode{'s' * (self.played > 1)}"
-        limit = self.memory_bytes * self.share * (1 if over else AT_ONCE)
+        limit = self.memory_bytes * self.share * (1 if over else OVERRUN_FACTOR)
         if 0 < limit <= (taken := memory_bytes()):
             return f"{taken >> 20} MB of memory"
         return ""
@@ -112,7 +112,7 @@ class Worker:
         return int(self.envs.stop - self.envs.start)
 
     def answer(self) -> tuple[slice, list[Entry], Any, list[Entry]]:
-        """Its part of an answer, as for `VectorEnv.answered`."""
+        """Its part of an answer, as for `VectorEnv.take_answer`."""
         lost, self.lost = self.lost + self.outcome.get("lost", []), []
         return self.part, self.outcome.get("episodes", []), self.outcome.get("infos"), lost
 
@@ -146,7 +146,7 @@ def serve(connection: Connection, make: Callable[..., InlineEnvs], wear: Wear, f
             while True:
                 connection.send_bytes(pack(_outcome(memoryview(connection.recv_bytes()), shard, actions, wear)))
         except EnvError as error:
-            failures = shard.failures if shard else [[0, account_of(error)]] if error.__cause__ else []
+            failures = shard.failures if shard else [[0, format_account(error)]] if error.__cause__ else []
             wrong = isinstance(error, WrongInterface)
             connection.send_bytes(pack({"fatal": str(error), "failures": failures, "wrong_interface": wrong}))
 

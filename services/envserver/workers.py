@@ -24,18 +24,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import EnvError, RemoteProtocolError, WrongInterface, raising
+from zerobeast.common.errors import EnvError, RemoteProtocolError, WrongInterface, raise_as
 from zerobeast.common.plugins import start_folder
 from zerobeast.common.process.endings import how_it_ended, oom_kills
-from zerobeast.common.process.marks import end_marked, marked
+from zerobeast.common.process.marks import end_marked, mark_children
 from zerobeast.common.text import in_line
 from zerobeast.common.wire import MAX_ENV_SEED, EnvSeeds, EnvSpec
 from zerobeast.common.wire.codec import pack, unpack
 from zerobeast.common.wire.episodes import MAX_REASON
-from zerobeast.common.wire.seeds import continued, of_part
+from zerobeast.common.wire.seeds import continue_seed, slice_seeds
 from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.shard import backoff_s
-from zerobeast.services.envserver.vector import Only, VectorEnv, rows_for
+from zerobeast.services.envserver.vector import EnvMask, VectorEnv, rows_for
 from zerobeast.services.envserver.worker import PROGRESS, RESET, START, STEP, Wear, Worker, serve
 
 log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 MAX_DEATHS = 5  #: of one worker without a step in between, before the session is given up
 EXIT_S = 1.0  #: for a process to end after its pipe has
 CLOSE_S = 5.0  #: for the environments of a worn process to close themselves
-UNWORN = Wear()
+NO_WEAR = Wear()
 TRACEBACK_S = 1.0  #: for a process that hangs to write its traceback
 
 
@@ -71,7 +71,7 @@ class WorkerVectorEnv(VectorEnv):
         agents: int = 1,
         *,
         together: bool = False,
-        wear: Wear = UNWORN,
+        wear: Wear = NO_WEAR,
     ) -> None:
         super().__init__(num_envs, agents)
         self._env_id, self._make, self._together, self._wear = env_id, make, together, wear
@@ -88,9 +88,9 @@ class WorkerVectorEnv(VectorEnv):
     def processes(self) -> int:
         return len(self._workers) + len(self._leaving)
 
-    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
+    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: EnvMask = None) -> None:
         for worker in self._workers:
-            terms, part_only = [of_part(seed, worker.envs), options], None if only is None else only[worker.part]
+            terms, part_only = [slice_seeds(seed, worker.envs), options], None if only is None else only[worker.part]
             asked = part_only is None or part_only.any()
             if self._together and worker.was_reset and seed is not None and worker.pipe is not None:
                 worker.process.kill()  # a seed makes them anew, and simulators in C++ do not free all of the old ones
@@ -113,13 +113,13 @@ class WorkerVectorEnv(VectorEnv):
                 except EnvError as error:
                     if not self._opened:
                         raise
-                    self._lost(worker, str(error))
+                    self._retry_later(worker, str(error))
         for key, _ in self._selector.select(0):
             self._take(key.data)
         if not self._begun or any(worker.awaits for worker in self._workers):
             return False
         self._begun, self._opened = False, True
-        self.answered(worker.answer() for worker in self._workers)
+        self.take_answer(worker.answer() for worker in self._workers)
         return True
 
     def tend(self, now: float, limit_s: float) -> None:
@@ -147,7 +147,7 @@ class WorkerVectorEnv(VectorEnv):
             self._drop(worker)
         self._workers = []
 
-    def closed(self, *, force: bool) -> bool:
+    def release(self, *, force: bool) -> bool:
         if force:
             for process, _ in self._leaving:
                 process.kill()
@@ -171,10 +171,10 @@ class WorkerVectorEnv(VectorEnv):
         wear = self._wear if self._opened else self._wear.sooner(worker.seed)
         wants_infos = self.infos is not None
         make = partial(self._make, worker.size, seed, failed=failed, wants_infos=wants_infos)
-        with raising(EnvError, f"env.id {self._env_id!r}: a process for it cannot be started"):
+        with raise_as(EnvError, f"env.id {self._env_id!r}: a process for it cannot be started"):
             resource_tracker.ensure_running()  # multiprocessing's, shared by all workers: it must not carry a mark
             ours, theirs = self._context.Pipe()
-            with theirs, marked() as worker.mark:  # closed here, so that the pipe ends with the process
+            with theirs, mark_children() as worker.mark:  # closed here, so that the pipe ends with the process
                 worker.process = self._context.Process(
                     target=serve, args=(theirs, make, wear, start_folder()), daemon=True
                 )
@@ -217,7 +217,7 @@ class WorkerVectorEnv(VectorEnv):
             else:
                 self._take_outcome(worker, unpack(message))
         except (EOFError, OSError, RemoteProtocolError):  # the last: an environment wrote into what is not its own
-            self._died(worker)
+            self._on_death(worker)
 
     def _take_outcome(self, worker: Worker, outcome: Any) -> None:
         if not isinstance(outcome, dict):
@@ -225,11 +225,11 @@ class WorkerVectorEnv(VectorEnv):
         self.count_failures(outcome.get("failures", []), self._env_id, worker.envs.start)
         if "fatal" in outcome:
             if self._opened and worker.awaits == "spec":
-                self._died(worker, outcome["fatal"])
+                self._on_death(worker, outcome["fatal"])
                 return
             raise (WrongInterface if outcome.get("wrong_interface") else EnvError)(outcome["fatal"])
         if "spec" in outcome:
-            self._made(worker, EnvSpec.from_wire(outcome["spec"]))
+            self._on_made(worker, EnvSpec.from_wire(outcome["spec"]))
             self.agents, self.independent = outcome["agents"], outcome["independent"]
             self.takes_options = outcome["takes_options"]
             return
@@ -245,7 +245,7 @@ class WorkerVectorEnv(VectorEnv):
             log.info("a process of %d environments %r is replaced after %s", worker.size, self._env_id, worn)
             self.recycled += 1
             self._drop(worker)
-            worker.seed, worker.seeded = continued(worker.seed, 1) % (MAX_ENV_SEED + 1), True
+            worker.seed, worker.seeded = continue_seed(worker.seed, 1) % (MAX_ENV_SEED + 1), True
 
     def _fill(self, worker: Worker, rows: Any) -> None:
         wanted = self.rows[worker.part].view(np.uint8)
@@ -255,7 +255,7 @@ class WorkerVectorEnv(VectorEnv):
         if not self.rows["first"][worker.part].all():
             worker.deaths = 0
 
-    def _made(self, worker: Worker, spec: EnvSpec) -> None:
+    def _on_made(self, worker: Worker, spec: EnvSpec) -> None:
         """Note that environments exist; those of a replacement worker have to be reset before they can answer."""
         if not hasattr(self, "spec"):
             self.spec, self.rows = spec, rows_for(spec, self.num_envs)
@@ -265,7 +265,7 @@ class WorkerVectorEnv(VectorEnv):
         if self._opened:
             self._send(worker, worker.start)
 
-    def _died(self, worker: Worker, why: str = "") -> None:
+    def _on_death(self, worker: Worker, why: str = "") -> None:
         worker.process.join(EXIT_S)
         code = worker.process.exitcode
         worker.process.kill()
@@ -278,7 +278,7 @@ class WorkerVectorEnv(VectorEnv):
             self._give_up(worker, why)
         self.errors += worker.size
         log.error("a process of %d environments %r ended: %s", worker.size, self._env_id, why)
-        self._lost(worker, why)
+        self._retry_later(worker, why)
 
     def _give_up(self, worker: Worker, why: str) -> None:
         """Note that the episodes of a process that have had a step, or are in one, and have not ended, are lost."""
@@ -287,7 +287,7 @@ class WorkerVectorEnv(VectorEnv):
         playing = ~(waiting | rows["terminated"] | rows["truncated"])
         worker.lost = [[in_line(why, MAX_REASON), row] for row in np.flatnonzero(playing).tolist()]
 
-    def _lost(self, worker: Worker, why: str) -> None:
+    def _retry_later(self, worker: Worker, why: str) -> None:
         """Retry later after a process ended or could not be started, unless that has happened too often."""
         worker.deaths += 1
         if worker.deaths >= MAX_DEATHS:

@@ -14,14 +14,14 @@ from gymnasium.spaces import Box, Discrete
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import EnvSeeds
-from zerobeast.common.wire.seeds import one_by_one
-from zerobeast.services.envserver.backend import Backend, VectorRequest, refuse_arguments, unknown
+from zerobeast.common.wire.seeds import list_seeds
+from zerobeast.services.envserver.backend import Backend, VectorRequest, refuse_arguments, unknown_id_error
 from zerobeast.services.envserver.gridworld import DIRECTIONS, Gridworlds, Picture, Size, views_of
-from zerobeast.services.envserver.infos import numbers
+from zerobeast.services.envserver.infos import extract_numbers
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.odds import LEVELS
 from zerobeast.services.envserver.spaces import env_spec
-from zerobeast.services.envserver.vector import Only
+from zerobeast.services.envserver.vector import EnvMask
 
 SIZES = {
     "zipf/Gridworld": Size(maps=20, rooms=3, objects=20, looks=15, limit=100, planes=False),
@@ -48,7 +48,7 @@ def make_vec(request: VectorRequest) -> InlineVectorEnv | None:
 
 def _worlds(env_id: str, kwargs: Mapping[str, Any], num_envs: int) -> Gridworlds:
     if env_id not in TASKS:
-        raise unknown(env_id, f"expected {', '.join(TASKS)}")
+        raise unknown_id_error(env_id, f"expected {', '.join(TASKS)}")
     refuse_arguments(kwargs, ["exponent"], env_id)
     exponent = kwargs.get("exponent", EXPONENT)
     if isinstance(exponent, bool) or not isinstance(exponent, int | float) or not 0 <= exponent < math.inf:
@@ -117,10 +117,10 @@ class ZipfEnvs(InlineEnvs):
         self._worlds.seed(range(seed, seed + num_envs))
         self._done = np.zeros(num_envs, np.bool_)
 
-    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
+    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: EnvMask = None) -> None:
         del options
         chosen = np.ones(self.num_envs, np.bool_) if only is None else only
-        seeds = one_by_one(seed, self.num_envs)
+        seeds = list_seeds(seed, self.num_envs)
         self._worlds.seed(each if is_chosen else None for each, is_chosen in zip(seeds, chosen, strict=True))
         self._worlds.begin(np.flatnonzero(chosen))
         self._done[chosen] = False
@@ -135,7 +135,7 @@ class ZipfEnvs(InlineEnvs):
         if self._done.any():
             outcome = self._worlds.outcome(reward)
             self.infos = {**outcome, **{f"_{name}": self._done for name in outcome}}
-        self.episodes = self.statistics.update(reward & ~first, first, self._done, partial(numbers, self.infos))
+        self.episodes = self.statistics.update(reward & ~first, first, self._done, partial(extract_numbers, self.infos))
         self._worlds.begin(np.flatnonzero(first))
         self.fill(self._worlds.observe(), reward, terminated, truncated, first)
 

@@ -6,13 +6,13 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from zerobeast.common.errors import BeastError, CheckpointError, ConfigError, raising
+from zerobeast.common.errors import BeastError, CheckpointError, ConfigError, raise_as
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.evaluations import Row
 from zerobeast.common.files.event_file import EventFile
 from zerobeast.common.settings import RunConfig
 from zerobeast.rl.nets.checkpoint import load_checkpoint
-from zerobeast.services.envserver.levels import evaluated
+from zerobeast.services.envserver.levels import evaluation_envs
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class Results:
 
     def open(self) -> None:
         """Find out what was evaluated before. Raises ConfigError if that cannot be read, or a level is unknown."""
-        levels = evaluated(self._config)
+        levels = evaluation_envs(self._config)
         first = next(iter(levels.values()))
         self.deciding = [task for task, level in levels.items() if level == first]
         self.best = max(self.scores().values(), default=None)
@@ -39,7 +39,7 @@ class Results:
         Raises:
           ConfigError: they cannot be read.
         """
-        rows = evaluations.read(self._config.folder)
+        rows = evaluations.read_evaluations(self._config.folder)
         return evaluations.scores(rows, self.deciding, self._config.evaluate.actions)
 
     def add(self, rows: Sequence[Row], path: Path, played: os.stat_result) -> None:
@@ -54,16 +54,16 @@ class Results:
           OSError: the table cannot be written.
           BeastError: the learner has gone back to an earlier step, so that the policy is no longer one of the run.
         """
-        with raising(OSError, "", ConfigError), evaluations.table_lock(self._config.folder):  # no fault of the policy
+        with raise_as(OSError, "", ConfigError), evaluations.table_lock(self._config.folder):  # no fault of the policy
             if not path.exists() or not os.path.samestat(path.stat(), played):
                 raise BeastError(f"{path}: it is gone, because the run was resumed from an earlier step")
-            evaluations.append(self._config.folder, rows)
+            evaluations.append_evaluations(self._config.folder, rows)
 
     def draw(self, rows: Sequence[Row], steps: int) -> None:
         """Add points to the curves of TensorBoard."""
         try:
             self._events = self._events or EventFile(self._config.folder / run_files.TENSORBOARD_EVALUATIONS, steps - 1)
-            self._events.write(evaluations.curves(rows), steps)
+            self._events.write(evaluations.curve_values(rows), steps)
         except OSError as error:
             log.warning("no curves of the evaluations: %s", error.strerror or error)
 
@@ -81,7 +81,7 @@ class Results:
             before = load_checkpoint(best)
         except CheckpointError as error:
             log.warning("%s; another takes its place", error)
-            run_files.set_aside(best)
+            run_files.move_aside(best)
         if before is None or scores.get(steps, -math.inf) >= scores.get(before["counters"]["agent_steps"], -math.inf):
             best.parent.mkdir(exist_ok=True)
             path.replace(best)

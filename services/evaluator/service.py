@@ -16,7 +16,7 @@ import torch
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.files import evaluations, run_files
-from zerobeast.common.files.atomic import explained
+from zerobeast.common.files.atomic import explain_os_errors
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.files.evaluations import Row
 from zerobeast.common.files.links_outside import refuse_links_outside
@@ -27,7 +27,7 @@ from zerobeast.common.wire.episodes import Episode
 from zerobeast.launcher.env_server import env_server
 from zerobeast.playing.play import Watch, play_each
 from zerobeast.playing.policy import Policy
-from zerobeast.rl.acting.opponents import read
+from zerobeast.rl.acting.opponents import load_opponent
 from zerobeast.rl.nets.checkpoint import load_checkpoint
 from zerobeast.services.evaluator.results import Results
 
@@ -39,7 +39,7 @@ PATIENCE = 10.0  #: times `envserver.step_timeout_s`: processes of its niceness 
 DISK_S = 60.0  #: until another try, if the disk or an absent env-server was in the way
 
 
-class _Stopped(Exception):
+class _EvaluationStopped(Exception):
     """Ends an evaluation because the process ends."""
 
 
@@ -90,7 +90,7 @@ class Evaluator(Service):
             )
         torch.set_num_threads(1)
         queue = self.config.folder / run_files.TO_EVALUATE
-        with explained(f"{queue}: cannot be written"):
+        with explain_os_errors(f"{queue}: cannot be written"):
             self.config.folder.mkdir(parents=True, exist_ok=True)
             refuse_links_outside(self.config.folder)
             queue.mkdir(exist_ok=True)
@@ -104,7 +104,7 @@ class Evaluator(Service):
             self._finish(job)
         if self._job is None and now >= self._look_at:
             self._look_at = now + LOOK_PERIOD_S
-            waiting = run_files.kept(self.config.folder, run_files.TO_EVALUATE)
+            waiting = run_files.list_checkpoints(self.config.folder, run_files.TO_EVALUATE)
             if found := [entry for entry in waiting if entry[1] not in self._immovable]:
                 self._began_at = self._before + self._steps
                 self._tries = self._tries + 1 if found[0] == (self._at, self._path) else 1
@@ -137,7 +137,7 @@ class Evaluator(Service):
             "agent_steps": self._before + self._steps,
             "episodes": self._episodes,
             "evaluations": self._evaluations,
-            "evaluations_waiting": len(run_files.kept(self.config.folder, run_files.TO_EVALUATE)),
+            "evaluations_waiting": len(run_files.list_checkpoints(self.config.folder, run_files.TO_EVALUATE)),
             "evaluations_failed": self._failures,
             "evaluated_return": self._last,
             "best_return": self._results.best,
@@ -151,7 +151,7 @@ class Evaluator(Service):
         if saved is None:
             raise BeastError(f"{path}: it is gone")
         policy, played = Policy(self.config, saved, path), path.stat()
-        evaluations.read(self.config.folder)  # before it plays for a table that cannot be read
+        evaluations.read_evaluations(self.config.folder)  # before it plays for a table that cannot be read
         rows = self._play(policy, float(saved["counters"]["elapsed_s"]))
         self._results.add(rows, path, played)
         self.record_video(policy)
@@ -159,7 +159,7 @@ class Evaluator(Service):
 
     def _play(self, policy: Policy, elapsed_s: float) -> list[Row]:
         if self._opponent is None and self.config.env.opponent not in NO_RUN:
-            path, state = read(self.config.env.opponent, self.config.root, policy.env)
+            path, state = load_opponent(self.config.env.opponent, self.config.root, policy.env)
             self._opponent = Policy(self.config, state, path)
         try:
             self._endpoint = self._endpoint or self._hosting.enter_context(env_server(self.config))
@@ -179,18 +179,18 @@ class Evaluator(Service):
         try:
             if len(self._results.scores()) % every:
                 return
-            from zerobeast.playing.video import record
+            from zerobeast.playing.video import record_video
 
-            path = self.config.folder / evaluations.video(policy.agent_steps, self.config.evaluate.actions)
-            record(policy, self.config, path, watch=self._watch_video)
+            path = self.config.folder / evaluations.video_path(policy.agent_steps, self.config.evaluate.actions)
+            record_video(policy, self.config, path, watch=self._watch_video)
             log.info("recorded %s", path)
         except Exception as error:
-            known = isinstance(error, BeastError | ModuleNotFoundError | _Stopped)
+            known = isinstance(error, BeastError | ModuleNotFoundError | _EvaluationStopped)
             log.warning("no video of step %d: %s", policy.agent_steps, error, exc_info=not known)
 
     def _watch_video(self, _episode: int, _steps: int) -> None:
         if self.stopping:
-            raise _Stopped("the evaluator ends")
+            raise _EvaluationStopped("the evaluator ends")
         self._before += 1
 
     def _watch_from_here(self) -> Watch:
@@ -200,7 +200,7 @@ class Evaluator(Service):
 
     def _watch(self, episodes: list[Episode], steps: int) -> None:
         if self.stopping:
-            raise _Stopped
+            raise _EvaluationStopped
         self._steps = steps
         self._episodes += len(episodes)
 
@@ -209,7 +209,7 @@ class Evaluator(Service):
         steps = self._at
         try:
             rows = job.result()
-        except _Stopped:
+        except _EvaluationStopped:
             return
         except Exception as error:
             known = isinstance(error, BeastError | OSError)
@@ -235,7 +235,7 @@ class Evaluator(Service):
     def _discard(self) -> None:
         """Take the policy out of the queue, or at least not again."""
         self._discarded += 1
-        for way_out in (partial(Path.unlink, missing_ok=True), run_files.set_aside, self._immovable.add):
+        for way_out in (partial(Path.unlink, missing_ok=True), run_files.move_aside, self._immovable.add):
             with contextlib.suppress(OSError):
                 way_out(self._path)
                 break

@@ -20,13 +20,13 @@ from zerobeast.rl.protocol import Algorithm
 log = logging.getLogger(__name__)
 
 SPAN_S = 60.0  #: how long a process counts after its last rollout
-MOST = 1024  #: processes kept at most, whatever peers claim
-SHOWN = 16  #: processes whose figures are reported one by one
+MAX_PROCESSES = 1024  #: processes kept at most, whatever peers claim
+SHOWN_PROCESSES = 16  #: processes whose figures are reported one by one
 SMOOTHING = 0.5  #: weight of a new measurement of the divergence
 
 
 @dataclass
-class Acting:
+class ActingProcess:
     """A process that acts: a broker, alone or in a worker."""
 
     number: int  #: in the order in which they appeared
@@ -42,7 +42,7 @@ class ActingProcesses:
     def __init__(self) -> None:
         self.syncs = 0  #: sum over all processes, also those dropped since
         self.published = -1  #: the newest version of this start of the learner
-        self._known: dict[int, Acting] = {}  # in the order in which they were last seen
+        self._known: dict[int, ActingProcess] = {}  # in the order in which they were last seen
         self._appeared = 0
 
     def __len__(self) -> int:
@@ -58,14 +58,14 @@ class ActingProcesses:
             return
         acting = self._known.pop(epoch, None)
         if acting is None:
-            acting = Acting(self._appeared, now)
+            acting = ActingProcess(self._appeared, now)
             self._appeared += 1
         acting.seen_at = now
         if acting.version < version <= self.published:
             acting.version, acting.divergence, acting.syncs = version, None, acting.syncs + 1
             self.syncs += 1
         self._known[epoch] = acting
-        if len(self._known) > MOST:
+        if len(self._known) > MAX_PROCESSES:
             del self._known[next(iter(self._known))]
 
     def forget(self, now: float) -> None:
@@ -102,7 +102,7 @@ class ActingProcesses:
 
     def page(self, newest: int) -> dict[str, Any]:
         """For the health page: figures of the first SHOWN processes, by number; `newest` is the newest version."""
-        shown = sorted(self._known.values(), key=lambda acting: acting.number)[:SHOWN]
+        shown = sorted(self._known.values(), key=lambda acting: acting.number)[:SHOWN_PROCESSES]
         return {
             "syncs": self.syncs,
             "syncs_by_acting": {acting.number: acting.syncs for acting in shown},
@@ -113,7 +113,7 @@ class ActingProcesses:
         }
 
 
-class Publishing:
+class VersionPublisher:
     """Publishes the weights of one start of a learner.
 
     Args:

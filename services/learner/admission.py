@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.text import split_ids
-from zerobeast.common.wire import EnvSpec, PolicySpec, checks, flat
+from zerobeast.common.wire import EnvSpec, PolicySpec, checks, flatten
 from zerobeast.common.wire.messages import MAX_EPISODES, MAX_INTEGER, Header
 
 
@@ -54,8 +54,8 @@ def mismatch(theirs: Terms, ours: Terms) -> str | None:
     if task not in split_ids(tasks):
         return f"env.env_id is {task}, this run has {tasks}"
     whose, of = ("", "") if task == tasks else (f" of {task}", f" of {tasks}")
-    expected = _flat(ours)
-    for name, value in _flat(theirs).items():
+    expected = _flatten(ours)
+    for name, value in _flatten(theirs).items():
         if value != expected.get(name) and name != "env.env_id":
             return f"{name}{whose} is {value}, this run{of} has {expected.get(name, 'none')}"
     if theirs.num_envs > ours.num_envs:
@@ -86,16 +86,16 @@ def read_rollouts(
     rows = allocate(n_rows)
     if not into(rows.view(np.uint8)):
         raise RemoteProtocolError(f"a ROLLOUT of {n_rows} rows, expected {rows.nbytes} bytes of them", "payload")
-    if sentence := checks.rollout_flaw(rows, terms.env):
+    if sentence := checks.find_rollout_flaw(rows, terms.env):
         raise RemoteProtocolError(f"a ROLLOUT cannot be trained on: {sentence}", "values")
     return rows
 
 
-def _flat(terms: Terms) -> dict[str, Any]:
+def _flatten(terms: Terms) -> dict[str, Any]:
     """The terms that must be equal: {"env.action.kind": "discrete", ...}."""
     tree: dict[str, Any] = {"env": terms.env.to_wire()}
     if terms.unroll_length is not None:
         tree["unroll_length"] = terms.unroll_length
     if terms.policy is not None:
         tree["policy"] = terms.policy.to_wire()
-    return flat(tree)
+    return flatten(tree)

@@ -31,7 +31,7 @@ import torch
 
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.files import run_files
-from zerobeast.common.files.atomic import drafted, explained, sync
+from zerobeast.common.files.atomic import draft_file, explain_os_errors, sync
 from zerobeast.rl.nets.checkpoint import CHECKPOINT_FORMAT, DamagedCheckpoint, load_checkpoint, load_model
 
 __all__ = ["CHECKPOINT_FORMAT", "Checkpoints", "load_checkpoint", "load_model", "random_state", "restore_random_state"]
@@ -80,9 +80,9 @@ class Checkpoints:
           CheckpointError, DiskError: it cannot be written, ever or now; the newest is still there, under one of its
             two names, and no partial file remains.
         """
-        content = packed(state)
-        failure = explained(f"{self.path}: the checkpoint cannot be written", CheckpointError)
-        with failure, drafted(self.path, durable=True) as draft:
+        content = pack_state(state)
+        failure = explain_os_errors(f"{self.path}: the checkpoint cannot be written", CheckpointError)
+        with failure, draft_file(self.path, durable=True) as draft:
             draft.write_bytes(content)
             sync(draft)  # before anything there is replaced
             self.demand()
@@ -99,15 +99,15 @@ class Checkpoints:
             self.path.replace(self._previous)
 
 
-def packed(state: dict[str, Any] | None) -> bytes:
+def pack_state(state: dict[str, Any] | None) -> bytes:
     """Plain values and tensors as bytes."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     return buffer.getvalue()
 
 
-def unpacked(content: bytes) -> Any:
-    """Inverse of `packed`; nothing in it is executed."""
+def unpack_state(content: bytes) -> Any:
+    """Inverse of `pack_state`; nothing in it is executed."""
     return torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
-from zerobeast.common.wire.episodes import NONE, means
+from zerobeast.common.wire.episodes import NO_INFOS, mean_infos
 
 RECENT_EPISODES = 100
 HISTORY_POINTS = 60
@@ -39,7 +39,7 @@ class LostEpisodes:
         most = max(self._reasons.values(), default=[0, ""])
         return f"{most[1]}{', and others' if len(self._reasons) > 1 else ''}"
 
-    def ended(self) -> None:
+    def note_end(self) -> None:
         """Note an episode that has ended."""
         self._window.append(False)
 
@@ -94,9 +94,9 @@ class EpisodeStatistics:
     @property
     def infos(self) -> dict[str, float]:
         """The mean of each number in the last infos of the last 100 episodes, over those that have it."""
-        return {f"info/{name}": mean for name, mean in list(means(self._infos).items())[:MAX_INFOS]}
+        return {f"info/{name}": mean for name, mean in list(mean_infos(self._infos).items())[:MAX_INFOS]}
 
-    def add(self, episode_return: float, length: int, infos: Mapping[str, float] = NONE) -> None:
+    def add(self, episode_return: float, length: int, infos: Mapping[str, float] = NO_INFOS) -> None:
         """Count an episode."""
         self.count += 1
         self._infos.append(infos)

@@ -14,7 +14,7 @@ from typing import Any
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.text import split_ids
 from zerobeast.common.transport import Incoming, ServerPort
-from zerobeast.common.wire.episodes import episodes_of, lost_of
+from zerobeast.common.wire.episodes import episodes_of, read_lost
 from zerobeast.common.wire.messages import MAX_WINDOW, Header, Kind
 from zerobeast.common.wire.session import YIELDS_S, Arrival, Session, SessionTable
 from zerobeast.services.learner.acting import ActingProcesses
@@ -22,7 +22,7 @@ from zerobeast.services.learner.admission import Terms, mismatch, read_rollouts
 from zerobeast.services.learner.ledger import SavedLedger, StreamLedger
 from zerobeast.services.learner.plane import RolloutPlane
 from zerobeast.services.learner.queue import Message, RolloutQueue, Rows
-from zerobeast.services.learner.window import LONG_AGO, all_waiting, exhausted, window
+from zerobeast.services.learner.window import LONG_AGO, all_waiting, is_exhausted, window
 
 GRANT_PERIOD_S = 1.0  #: between checks of which actors deliver
 
@@ -95,7 +95,7 @@ class Intake(RolloutPlane):
             ],
         }
 
-    def settle(self, oldest: int) -> list[Message]:
+    def drop_stale(self, oldest: int) -> list[Message]:
         """Drop rollouts whose policy is older than this version; acknowledges and returns the messages done by that."""
         self.queue.expire(oldest)
         return self._release()
@@ -107,7 +107,7 @@ class Intake(RolloutPlane):
                 return None
             self.queue.sort()
             return self.queue.take(short=True)
-        return self.queue.take(short=self.queue.usable > 0 and exhausted(self._granted, self._here, now))
+        return self.queue.take(short=self.queue.usable > 0 and is_exhausted(self._granted, self._here, now))
 
     def use(self, rows: int, *, learned: bool) -> list[Message]:
         """Count the rows of the batch that was taken; acknowledges and returns the messages that it has used up."""
@@ -166,7 +166,7 @@ class Intake(RolloutPlane):
             del self._left[header.sender]
             self._changed = True
         if session is None and reachable:
-            session = self._opened(header, theirs, now)
+            session = self._open_session(header, theirs, now)
         if session is not None:
             self.ledger.undone += session.state.begin(theirs.first)
             session.state.task = split_ids(self.terms.env.env_id).index(theirs.env.env_id)
@@ -179,7 +179,7 @@ class Intake(RolloutPlane):
         fits = env.env_id == tasks and not mismatch(theirs, replace(self.terms, env=env, policy=theirs.policy))
         return fits and env != self.terms.env
 
-    def _opened(self, header: Header, theirs: Terms, now: float) -> Session[StreamLedger]:
+    def _open_session(self, header: Header, theirs: Terms, now: float) -> Session[StreamLedger]:
         """Open a session; if there is no room, it replaces those of an actor that has gone."""
         while self._sessions.full and self._left:
             gone = next(iter(self._left))
@@ -238,7 +238,7 @@ class Intake(RolloutPlane):
             self.queue.put(entry._replace(fate="refused"), None)
             return
         self.acting.note(acting, int(rows["policy_version"].max()), now)
-        episodes, lost = episodes_of(entries, self.port.refuse), lost_of(entries)
+        episodes, lost = episodes_of(entries, self.port.refuse), read_lost(entries)
         version = int(rows["policy_version"].min())
         entry = entry._replace(rollouts=len(rows) - used, episodes=episodes, lost=lost, version=version, begun=used)
         self.begin = None
@@ -268,7 +268,7 @@ class Intake(RolloutPlane):
                 self._left.pop(sender, None)
             else:
                 self.leave(sender)
-        for session in self._sessions.unused(now):
+        for session in self._sessions.find_unused(now):
             self.ledger.undone -= session.state.consumed * session.state.rows  # counted because of its HELLO alone
             self._sessions.close(session)
             if session.sender not in self._sessions.senders:

@@ -118,7 +118,7 @@ class SavedLedger:
             self.ledger.undone += stream.recover(row)
             self.ledger.used += 1
 
-    def joined(self, other: Self) -> Self:
+    def merge(self, other: Self) -> Self:
         """What became of the rollouts of two ranks, each of which has the streams of the last checkpoint as well."""
         sums = {name: count + asdict(other.ledger)[name] for name, count in asdict(self.ledger).items()}
         streams = dict(self.streams)

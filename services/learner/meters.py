@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from zerobeast.common.health.sliding_window import SlidingWindow
-from zerobeast.common.wire.episodes import Episode, Lost
+from zerobeast.common.wire.episodes import Episode, LostEpisode
 from zerobeast.rl.data import Pace
 from zerobeast.rl.protocol import Learned
 from zerobeast.services.learner.episodes import RECENT_EPISODES, EpisodeStatistics, LostEpisodes
 from zerobeast.services.learner.queue import Fate, Message
-from zerobeast.services.learner.update import Added
+from zerobeast.services.learner.update import AddedRows
 
 RECENT_UPDATES = 100
-MAX_ENDED = 100_000  #: episodes between two rows of metrics that are written one by one
+MAX_ENDED_EPISODES = 100_000  #: episodes between two rows of metrics that are written one by one
 MAX_LAG = 255  #: last bin of the histogram: this many updates or more
 
 
@@ -78,7 +78,7 @@ class Meters:
         self.last: Learned | None = None  #: from the newest step in which something was learned
         self.lag = PolicyLag()
         self._rollouts: Counter[Fate] = Counter()
-        self._ended: deque[tuple[int, str, Episode | Lost]] = deque(maxlen=MAX_ENDED)
+        self._ended: deque[tuple[int, str, Episode | LostEpisode]] = deque(maxlen=MAX_ENDED_EPISODES)
         self._steps = self._updates = 0
         self._waited_s = self._busy_s = 0.0
         self._receiving, self._learning = SlidingWindow(RATE_SPAN_S), SlidingWindow(RATE_SPAN_S)
@@ -91,17 +91,17 @@ class Meters:
         """The mean return of the last 100 episodes, None while there are not as many."""
         return self.episodes.mean_return if len(self.episodes.returns) == RECENT_EPISODES else None
 
-    def waited(self, seconds: float) -> None:
+    def count_wait(self, seconds: float) -> None:
         """Count time without a batch; once a replay is filled, it is the ratio that keeps learning waiting."""
         self._waited_s += seconds
         if self.pace is not None and self.pace.filled:
             self._starved_s += seconds
 
-    def delayed(self, seconds: float) -> None:
+    def count_delay(self, seconds: float) -> None:
         """Count time in which a batch waited for a step that was due before it."""
         self._limited_s += seconds
 
-    def finished(self, messages: list[Message], agent_steps: int = 0) -> None:
+    def count_finished(self, messages: list[Message], agent_steps: int = 0) -> None:
         """Count messages that are done by this step, and the episodes that ended in them."""
         tasks = list(self._tasks)
         for message in messages:
@@ -115,28 +115,28 @@ class Meters:
     def count(self, agent_steps: int, task: str, episode: Episode) -> None:
         """Count an episode that has ended by this step, in one of the run's environments."""
         self.episodes.add(*episode)
-        self.lost.ended()
+        self.lost.note_end()
         self._tasks[task].add(*episode)
         self._ended.append((agent_steps, task, episode))
 
-    def lose(self, agent_steps: int, task: str, lost: Lost) -> None:
+    def lose(self, agent_steps: int, task: str, lost: LostEpisode) -> None:
         """Count an episode that an environment has failed in by this step."""
         self.lost.add(lost.reason)
         self._ended.append((agent_steps, task, lost))
 
-    def ended(self) -> list[tuple[int, str, Episode | Lost]]:
+    def take_ended(self) -> list[tuple[int, str, Episode | LostEpisode]]:
         """The newest episodes since the last call, lost ones too: agent steps of the run, environment and episode."""
         found = list(self._ended)
         self._ended.clear()
         return found
 
-    def added(self, added: Added, version: int, seconds: float) -> None:
+    def count_batch(self, added: AddedRows, version: int, seconds: float) -> None:
         """Count a batch that was added while the policy had this version, and the time that this took."""
         self.lag.add(version, added.behaviour_versions)
         self._steps += added.agent_steps
         self._busy_s += seconds
 
-    def updated(self, learned: Learned, seconds: float, now: float) -> None:
+    def count_update(self, learned: Learned, seconds: float, now: float) -> None:
         """Count a step, and the time that it took."""
         self._updates += 1
         self._busy_s += seconds
@@ -199,7 +199,7 @@ class Meters:
         return {**self.episodes.state(), "tasks": tasks, "lost": self.lost.state()}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Inverse of `state`; skips environments that are not the run's, since `resumed` refuses their checkpoint."""
+        """Inverse of `state`; skips environments that are not the run's: `resume_run` refuses their checkpoint."""
         self.episodes.load(state)
         self.lost.load(state["lost"])
         for task in self._tasks.keys() & state["tasks"].keys():

@@ -10,12 +10,12 @@ from typing import Any, Self
 
 import torch
 
-from zerobeast.common.errors import CheckpointError, raising
+from zerobeast.common.errors import CheckpointError, raise_as
 from zerobeast.common.files import run_files
 from zerobeast.common.settings import RunConfig
 from zerobeast.rl.nets import Network
-from zerobeast.rl.nets.checkpoint import UNREADABLE
-from zerobeast.rl.nets.episodic import emptied
+from zerobeast.rl.nets.checkpoint import UNREADABLE_ERRORS
+from zerobeast.rl.nets.episodic import clear_contents
 from zerobeast.rl.protocol import OF_ITS_RUN, Learning
 from zerobeast.services.learner.checkpoint import load_checkpoint, load_model
 
@@ -30,7 +30,7 @@ class Parent:
     """
 
     def __init__(self, run: str, path: Path, state: Mapping[str, Any]) -> None:
-        self._path, self._state = path, emptied(state)
+        self._path, self._state = path, clear_contents(state)
         of_both = "settings of net, and the shapes of observations and actions,"
         self._remedy = f"{of_both} have to be those of {run}; a run without --from begins with new weights"
 
@@ -66,7 +66,7 @@ class Parent:
                 raise CheckpointError(f"{self._path}: what was learned does not fit: {why}; {self._remedy}")
         kept = {name for name in own if name in OF_ITS_RUN or _other_kind(own[name], saved.get(name))}
         what = f"{self._path}: what was learned does not fit; {self._remedy}"
-        with raising(CheckpointError, what, *UNREADABLE, CheckpointError):
+        with raise_as(CheckpointError, what, *UNREADABLE_ERRORS, CheckpointError):
             learning.load({**saved, **{name: own[name] for name in kept}})
 
 

@@ -122,7 +122,7 @@ class RolloutPlane:
                 self.port.refuse(error)
 
 
-class Serving:
+class LearnerSockets:
     """The sockets of a learner, for rollouts and for weights, and the plane that receives now.
 
     Args:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.common.wire import Origin
-from zerobeast.common.wire.episodes import Episode, Lost
+from zerobeast.common.wire.episodes import Episode, LostEpisode
 
 Rows = NDArray[Any]
 Fate = Literal["used", "refused", "stale"]
@@ -36,7 +36,7 @@ class Message(NamedTuple):
     seq: int
     rollouts: int  #: how many it counts for in the ledger
     episodes: tuple[Episode, ...] = ()  #: that ended in it
-    lost: tuple[Lost, ...] = ()  #: that environments have failed in
+    lost: tuple[LostEpisode, ...] = ()  #: that environments have failed in
     at: float = 0.0  #: when it arrived
     begun: int = 0  #: how many of its first rows were used already
     task: int = 0  #: which of the run's environments its rows are of

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import metrics, run_files
-from zerobeast.common.files.atomic import Journal, explained, write_atomically
+from zerobeast.common.files.atomic import Journal, explain_os_errors, write_atomically
 from zerobeast.common.files.event_file import EventFile
-from zerobeast.common.files.opening import MOST_ROWS, opened, rest
+from zerobeast.common.files.regular_files import MAX_TABLE_BYTES, open_regular, read_rest
 from zerobeast.common.wire.episodes import Episode
 
 #: column of metrics.csv -> TensorBoard tag ("": only a column); the algorithm's own metrics follow as losses/<name>
@@ -93,7 +93,7 @@ class Recorder:
 
     def __init__(self, folder: Path, agent_steps: int) -> None:
         self._path, self._lost_to = folder / run_files.METRICS, ""
-        with explained(f"{folder}: the run folder cannot be written"):
+        with explain_os_errors(f"{folder}: the run folder cannot be written"):
             self._header = _trim(self._path, agent_steps)
             self._lines = Journal(self._path)
             self._episodes = EpisodeLog(folder / run_files.EPISODES, agent_steps)
@@ -107,7 +107,7 @@ class Recorder:
         """
         try:
             if record.lost_to != self._lost_to:
-                write_atomically(self._path.with_name(run_files.LOST), record.lost_to, durable=True)
+                write_atomically(self._path.with_name(run_files.LOST_FILE), record.lost_to, durable=True)
                 self._lost_to = record.lost_to
             self._write_csv({**record.row, **record.losses})
             self._episodes.write(record.episodes)
@@ -138,7 +138,7 @@ class Recorder:
     def _write_events(self, record: Record) -> None:
         tagged = {COLUMNS.get(name, name): value for name, value in record.row.items()}
         tagged |= {**{f"losses/{name}": value for name, value in record.losses.items()}, **record.events}
-        scalars = {tag: float(value) for tag, value in tagged.items() if tag and value is not None and _known(value)}
+        scalars = {tag: float(value) for tag, value in tagged.items() if tag and value is not None and _is_known(value)}
         histograms = {"perf/policy_lag": record.lags} if record.lags.any() else {}
         self._events.write(scalars, int(record.row["agent_steps"] or 0), histograms)
 
@@ -149,8 +149,8 @@ def amend(folder: Path, values: Mapping[str, float]) -> None:
     Raises:
       ConfigError: the folder cannot be written, or has no table of metrics.
     """
-    path, steps = folder / run_files.METRICS, int(metrics.last(folder).get("agent_steps", 0))
-    with explained(f"{folder}: the run folder cannot be written"):
+    path, steps = folder / run_files.METRICS, int(metrics.read_last_row(folder).get("agent_steps", 0))
+    with explain_os_errors(f"{folder}: the run folder cannot be written"):
         _trim(path, steps)
         _fill(path, values)
         with contextlib.closing(EventFile(folder / run_files.TENSORBOARD, steps)) as events:
@@ -199,12 +199,12 @@ def events_of(page: dict[str, Any]) -> dict[str, float]:
     return {f"{tag}/{key}": value for tag, values in by_tag.items() for key, value in values.items()}
 
 
-def _known(value: Value) -> bool:
+def _is_known(value: Value) -> bool:
     return value is not None and math.isfinite(value)
 
 
 def _cell(value: Value) -> str:
-    if not _known(value):
+    if not _is_known(value):
         return ""
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
@@ -228,8 +228,8 @@ def _trim(path: Path, agent_steps: int) -> list[str]:
     """
     if not path.exists():
         return []
-    with opened(path) as file:
-        text = rest(file, MOST_ROWS).decode(errors="replace")
+    with open_regular(path) as file:
+        text = read_rest(file, MAX_TABLE_BYTES).decode(errors="replace")
     whole = text[: text.rfind("\n") + 1].splitlines()
     header = next(csv.reader(whole[:1]), [])
     if whole and "agent_steps" not in header:

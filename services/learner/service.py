@@ -27,26 +27,26 @@ from zerobeast.rl.acting.weights_inbox import shared_place
 from zerobeast.rl.nets import pick_dtype
 from zerobeast.rl.ops import meeting, ranks
 from zerobeast.services.learner.admission import Terms
-from zerobeast.services.learner.beginning import first_run, resumed
-from zerobeast.services.learner.checkpoint import packed, unpacked
-from zerobeast.services.learner.intake import Intake
-from zerobeast.services.learner.kept import NOTHING_WRITTEN, Kept, lead_away
-from zerobeast.services.learner.meters import Meters
-from zerobeast.services.learner.parent import Parent, read_parent
-from zerobeast.services.learner.plane import RolloutPlane, Serving
-from zerobeast.services.learner.recorder import next_row
-from zerobeast.services.learner.run import NOTHING_YET, Making, TrainingRun
-from zerobeast.services.learner.together import (
+from zerobeast.services.learner.checkpoint import pack_state, unpack_state
+from zerobeast.services.learner.coordination import (
     CHECKPOINT,
     ROW,
     Act,
-    Agreed,
-    Alone,
+    Agreement,
     Rank,
-    Together,
+    RankCoordinator,
+    SoloCoordinator,
     Vote,
-    of_the_first,
+    read_on_first_rank,
 )
+from zerobeast.services.learner.folder import UNWRITTEN_PAGE, RunFolder, link_store
+from zerobeast.services.learner.intake import Intake
+from zerobeast.services.learner.meters import Meters
+from zerobeast.services.learner.parent import Parent, read_parent
+from zerobeast.services.learner.plane import LearnerSockets, RolloutPlane
+from zerobeast.services.learner.recorder import next_row
+from zerobeast.services.learner.startup import resume_run, start_run
+from zerobeast.services.learner.training_run import EMPTY_PAGE, RunMaker, TrainingRun
 from zerobeast.services.learner.update import Trainer
 
 log = logging.getLogger(__name__)
@@ -64,7 +64,7 @@ class Learner(Service):
 
     role = "learner"
     work = ("agent_steps", "updates")
-    serving: Serving  #: receives rollouts from `open` on
+    sockets: LearnerSockets  #: receives rollouts from `open` on
 
     def __init__(
         self,
@@ -78,11 +78,11 @@ class Learner(Service):
         self.config = config
         self.training: TrainingRun | None = None
         self._rank = Rank.of(config, instance, os.environ)
-        self._together = Together() if config.learner.ranks > 1 else Alone()
+        self._coordinator = RankCoordinator() if config.learner.ranks > 1 else SoloCoordinator()
         self.meters = Meters(config.env.tasks)
         self._make_trainer = make_trainer
         self._epoch = random_id()
-        self._kept: Kept | None = None  #: the run's folder, on the first rank
+        self._folder: RunFolder | None = None  #: the run's folder, on the first rank
         self._shares = 0  #: what the first rank is about to write, as in `Vote`
         self._is_over = self._is_done = False  #: no further step is taken; nothing is left to be learned
         self._is_kept = False  #: the last row and checkpoint are written
@@ -99,34 +99,34 @@ class Learner(Service):
         if not config.name:
             raise ConfigError(path="name", expected=f"the name of the run, whose files are in {config.root}/<name>")
         shared_place(config)
-        self.resources.callback(register_optimizer_step_post_hook(lambda *_: self.progressed()).remove)
+        self.resources.callback(register_optimizer_step_post_hook(lambda *_: self.note_progress()).remove)
         device = self._rank.device(config, os.environ)
         dtype = pick_dtype(config.learner.precision, device)
         self._computes = {"device": str(device), "precision": str(dtype).removeprefix("torch.")}
-        if self._together.several:
+        if self._coordinator.several:
             self.resources.callback(meeting.leave)
             self._rank.join(config, device.type, lambda: self.stopping, os.environ)
-        self._kept = None if self._rank.number else Kept(config, self.resources, self.computing)
-        lead_away(config)
-        saved = of_the_first(lambda: self._kept.checkpoints.load() if self._kept else None)
+        self._folder = None if self._rank.number else RunFolder(config, self.resources, self.computing)
+        link_store(config)
+        saved = read_on_first_rank(lambda: self._folder.checkpoints.load() if self._folder else None)
         make, parent = partial(self._make_trainer, config, device), None
-        trainer, record = resumed(config, config.folder / run_files.CHECKPOINT, saved, self.meters, make)
+        trainer, record = resume_run(config, config.folder / run_files.CHECKPOINT, saved, self.meters, make)
         if not trainer and config.parent.run:
-            parent = Parent.of(config, of_the_first(lambda: read_parent(config) if self._kept else None))
-        if self._kept:
-            self._kept.begin(trainer.counters.agent_steps if trainer else 0)
+            parent = Parent.of(config, read_on_first_rank(lambda: read_parent(config) if self._folder else None))
+        if self._folder:
+            self._folder.begin(trainer.counters.agent_steps if trainer else 0)
         context = self.open_context(config.security)
-        self.serving = Serving(context, self._rank.endpoint, self._epoch, self._begin, self.resources)
-        self._making = Making(config, self, make, parent, self.meters, self.serving, self._epoch)
-        self.resources.callback(self._making.close)
-        self.poller = self.serving.poller
+        self.sockets = LearnerSockets(context, self._rank.endpoint, self._epoch, self._begin, self.resources)
+        self._maker = RunMaker(config, self, make, parent, self.meters, self.sockets, self._epoch)
+        self.resources.callback(self._maker.close)
+        self.poller = self.sockets.poller
         if trainer:
-            self._adopt(self._making.run(trainer, record))
+            self._adopt(self._maker.run(trainer, record))
             self._end_at_return()
 
     def take(self) -> None:
         """Receive, then learn if there is something to learn from."""
-        self.serving.turn(self.clock())
+        self.sockets.turn(self.clock())
         self._has_more = False
         if self._is_over:
             self._rest()
@@ -135,16 +135,16 @@ class Learner(Service):
 
     def _advance(self) -> None:
         """Do what all ranks can do next, if there is anything."""
-        vote = self.training.vote(self._together) if self.training else Vote()
+        vote = self.training.vote(self._coordinator) if self.training else Vote()
         started = self.clock()
-        agreed = self._together.agree(vote._replace(stops=int(self.stopping), shares=self._shares), started)
-        if self._together.several:
-            self.waited(self.clock() - started)
-        self._has_more = agreed is not None or self._together.votes
+        agreed = self._coordinator.agree(vote._replace(stops=int(self.stopping), shares=self._shares), started)
+        if self._coordinator.several:
+            self.count_wait(self.clock() - started)
+        self._has_more = agreed is not None or self._coordinator.votes
         if agreed is not None:
             self._do(agreed)
 
-    def _do(self, agreed: Agreed) -> None:
+    def _do(self, agreed: Agreement) -> None:
         """Do what all ranks do now."""
         training = self.training
         if agreed.act is Act.SHARE:
@@ -152,25 +152,25 @@ class Learner(Service):
             if self._shares <= agreed.shares:  # otherwise more has become due since the vote
                 self._shares = 0
             self.share_with_ranks(whole=whole)
-            with contextlib.nullcontext() if self._kept else self.computing:  # the others wait for its disk
-                ranks.patiently(lambda: self._write(self.clock(), row=True, checkpoint=whole), "writing")
+            with contextlib.nullcontext() if self._folder else self.computing:  # the others wait for its disk
+                ranks.run_patiently(lambda: self._write(self.clock(), row=True, checkpoint=whole), "writing")
         elif agreed.act in (Act.END, Act.STOP):
             self._is_over, self._is_done = True, agreed.act is Act.END and not (training and training.fault)
             self.stopping |= agreed.act is Act.STOP
         elif training is not None:
             training.act(agreed, self._waited_s)
             self._waited_s = 0.0
-            if self._kept:
+            if self._folder:
                 training.judge_losses()
-            if self._kept and self._kept.due(training.trainer.counters.agent_steps, self.clock() - self.loop_at):
+            if self._folder and self._folder.due(training.trainer.counters.agent_steps, self.clock() - self.loop_at):
                 self._checkpoint_at = -math.inf
             if not self.config.evaluates:  # after each update, so that it depends on steps and not on the clock
                 self._end_at_return()
 
-    def waited(self, seconds: float) -> None:
-        super().waited(seconds)
+    def count_wait(self, seconds: float) -> None:
+        super().count_wait(seconds)
         self._waited_s += seconds
-        self.meters.waited(seconds)
+        self.meters.count_wait(seconds)
 
     def tick(self, now: float) -> None:
         """Write the metrics, and the checkpoint with a line of the log, that are due."""
@@ -181,18 +181,18 @@ class Learner(Service):
                 self._end_at_return()
         if now >= self._checkpoint_at:
             self._checkpoint_at = now + self.config.learner.checkpoint_every_s
-            log.info("%s", " | ".join(figures.progress(self.config.total_steps, self.page).values()))
+            log.info("%s", " | ".join(figures.format_progress(self.config.total_steps, self.page).values()))
             self._due(CHECKPOINT, now)
 
     def deadline(self) -> float:
         """When the next row or checkpoint is due; at once while there may be more to learn from."""
         if self._has_more:
             return 0.0
-        return min(self._log_at, self._checkpoint_at, math.inf if self._is_over else self._together.vote_at)
+        return min(self._log_at, self._checkpoint_at, math.inf if self._is_over else self._coordinator.vote_at)
 
     def idle(self) -> bool:
         """Whether no actor is there, or all steps are done."""
-        return not self.serving.plane.peers or self._is_kept
+        return not self.sockets.plane.peers or self._is_kept
 
     def attend(self) -> bool:
         """Answer actors and subscribers; or end, if the checkpoint has all but the update that is under way.
@@ -202,24 +202,24 @@ class Learner(Service):
         super().attend()
         if (training := self.training) is None or self.state != "ready":
             return False
-        saved = not self._together.several and training.saved_updates == training.trainer.counters.updates
+        saved = not self._coordinator.several and training.saved_updates == training.trainer.counters.updates
         if ends := self.stopping and saved:
             log.info("ended at once: the checkpoint has all but an update that was under way")
-            self.serving.plane.farewell()
+            self.sockets.plane.farewell()
             self.close()
         else:
-            self.serving.turn(self.clock())
+            self.sockets.turn(self.clock())
         return ends
 
     def drain(self) -> None:
         """Send BYE, publish the last weights, and write the last row and checkpoint."""
         until = self.clock() + DRAIN_LIMIT_S
-        while self._together.several and not self._is_over:
+        while self._coordinator.several and not self._is_over:
             if self.clock() > until:
-                self.serving.plane.farewell()
+                self.sockets.plane.farewell()
                 raise PeerLost("another rank does not answer: the last checkpoint is the one that was written before")
             self._advance()
-        self.serving.plane.farewell()
+        self.sockets.plane.farewell()
         self._keep()
         if self.training is not None and self.training.fault:
             raise BeastError(self.training.fault)
@@ -230,41 +230,41 @@ class Learner(Service):
             "total_steps": self.config.total_steps,
             "finished": self._is_kept and self._finished,
             "rank": self._rank.number,
-            **(self.training.page() if self.training else NOTHING_YET),
-            **(self._kept.report(self.clock()) if self._kept else NOTHING_WRITTEN),
+            **(self.training.page() if self.training else EMPTY_PAGE),
+            **(self._folder.report(self.clock()) if self._folder else UNWRITTEN_PAGE),
             **self._computes,
             **self.meters.page(self.clock()),
             "return_history": list(self.meters.episodes.history),
-            **({} if self.state == "starting" else self.serving.plane.page()),
+            **({} if self.state == "starting" else self.sockets.plane.page()),
         }
 
     def _begin(self, theirs: Terms) -> Intake:
         """Set up a new run for its first actor. Raises ConfigError if that is impossible."""
         if self.training is not None:
             log.warning("no rollouts have come from the actor that began the run: another environment begins it anew")
-            self.training, self.serving.plane = None, RolloutPlane(self.serving.port, self._epoch, self._begin)
-        intake = self._adopt(first_run(self.config, theirs, self._making.anew))
+            self.training, self.sockets.plane = None, RolloutPlane(self.sockets.port, self._epoch, self._begin)
+        intake = self._adopt(start_run(self.config, theirs, self._maker.anew))
         if self.training is not None and not self.training.trainer.counters.agent_steps:  # nor are rows in its store
             intake.begin = self._begin
         return intake
 
     def _adopt(self, training: TrainingRun) -> Intake:
         """Begin the run: publish the weights, and admit all actors that offer the same terms."""
-        self.training, self.serving.plane = training, training.intake
+        self.training, self.sockets.plane = training, training.intake
         training.publish()
         return training.intake
 
     def _end_at_return(self) -> None:
         """End the run once `stop_at_return` is reached."""
-        if self._kept and self.training is not None:
-            self.training.ended |= self._kept.reached(self.training)
+        if self._folder and self.training is not None:
+            self.training.ended |= self._folder.has_reached_return(self.training)
 
     def _rest(self) -> None:
         """Exit, wait or stay, according to learner.when_done, now that all steps are done."""
         when_done = self.config.learner.when_done
         if when_done != "exit":
             self._keep()
-        lingers = (self._kept and self._kept.evaluating(self.clock())) or self.clock() < self._stays_until
+        lingers = (self._folder and self._folder.awaits_evaluation(self.clock())) or self.clock() < self._stays_until
         if when_done == "exit" or (self.training and self.training.fault) or (when_done == "evaluated" and not lingers):
             self.stop()
 
@@ -273,7 +273,7 @@ class Learner(Service):
         training = self.training
         own = training.part(whole=whole) if training is not None and ranks.rank() else {}
         own["weights"] = training.trainer.checksum() if training is not None and whole else None
-        parts = [unpacked(part) for part in ranks.texts(packed(own), "what the first rank keeps")]
+        parts = [unpack_state(part) for part in ranks.gather_bytes(pack_state(own), "what the first rank keeps")]
         if training is not None and not ranks.rank():
             training.take_parts(parts[1:])
         if training is not None:
@@ -290,8 +290,8 @@ class Learner(Service):
         self._is_kept, self._stays_until = True, self.clock() + LINGER_S
         self._log_at = self._checkpoint_at = math.inf
         if self.training is not None and self._finished:
-            if self._kept:
-                self._kept.note_end(self.training)
+            if self._folder:
+                self._folder.note_end(self.training)
             self.outcome = f"all {self.training.trainer.counters.agent_steps} agent steps are done"
             log.info("%s", self.outcome)
 
@@ -302,19 +302,19 @@ class Learner(Service):
 
     def _due(self, what: int, now: float) -> None:
         """Write a ROW or a CHECKPOINT, with several ranks once the others have shared what belongs to it."""
-        if self._together.several:
-            self._shares = max(self._shares, what if self._kept else 0)
+        if self._coordinator.several:
+            self._shares = max(self._shares, what if self._folder else 0)
         else:
             self._write(now, row=what == ROW, checkpoint=what == CHECKPOINT)
 
     def _write(self, now: float, *, row: bool = False, checkpoint: bool = False, last: bool = False) -> None:
         """Write to the folder if there are steps. Raises CheckpointError if the `last` checkpoint cannot be written."""
-        if self._kept is None or self.training is None:
+        if self._folder is None or self.training is None:
             return
         if row:
             record = self.training.record(self.report(), now, final=last and self._finished)
-            self._kept.record(self.training, record)
+            self._folder.record(self.training, record)
             self._log_at = next_row(self.clock(), self.started_at, self.config.learner.log_every_s)
         if checkpoint and self.training.trainer.counters.agent_steps:  # a HELLO alone must not bind the next learner
-            self._kept.checkpoint(self.training, now, last=last, finished=last and self._finished)
+            self._folder.checkpoint(self.training, now, last=last, finished=last and self._finished)
             self._checkpoint_at = self.clock() + self.config.learner.checkpoint_every_s  # however slow the disk is

@@ -19,13 +19,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import CheckpointError, Diverged, raising
+from zerobeast.common.errors import CheckpointError, TrainingDiverged, raise_as
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import EnvSpec, Origin, PolicySpec, RecordSpec, rollout_record
 from zerobeast.rl.data import Batch, Rollouts
 from zerobeast.rl.factory import begin_learning, make_algorithm
 from zerobeast.rl.nets import Network, autocast, flatten, pick_dtype
-from zerobeast.rl.nets.checkpoint import UNREADABLE
+from zerobeast.rl.nets.checkpoint import UNREADABLE_ERRORS
 from zerobeast.rl.ops import ranks
 from zerobeast.rl.protocol import OF_ITS_RUN, Algorithm, Learned
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, load_model, random_state, restore_random_state
@@ -51,7 +51,7 @@ class Counters:
             raise ValueError(f"impossible counters: {self}")
 
 
-class Added(NamedTuple):
+class AddedRows(NamedTuple):
     """What `add` did."""
 
     agent_steps: int
@@ -90,7 +90,7 @@ class Trainer:
         if parent:
             parent.teach(self.learning, config.section)
         if ranks.rank():  # only now, since what is trained begins alike on all ranks
-            torch.manual_seed(ranks.seed(config.seed))
+            torch.manual_seed(ranks.rank_seed(config.seed))
         self.counters = Counters()
         self._nonfinite_in_a_row = 0
         self._added: Rollouts | None = None  #: rollouts of the last `add`
@@ -119,7 +119,7 @@ class Trainer:
         rows: NDArray[np.void],
         tasks: NDArray[np.int64] | None = None,
         origins: NDArray[np.int64] | None = None,
-    ) -> Added:
+    ) -> AddedRows:
         """Hand rollouts to the algorithm, at most up to the run's total of agent steps. Only while no step is due.
 
         All ranks add as many at once, and count the steps of all.
@@ -135,7 +135,7 @@ class Trainer:
         self._added = rollouts = Rollouts(rows, self.record, self.env, self.device, own, tasks, origins)
         self.learning.add(rollouts, self.counters.agent_steps)
         self._advance(steps)
-        return Added(steps, rows["policy_version"][rollouts.valid])
+        return AddedRows(steps, rows["policy_version"][rollouts.valid])
 
     def step(self) -> Learned:
         """Learn from what was added. Only while `learning.due`.
@@ -198,21 +198,21 @@ class Trainer:
           CheckpointError: it is of another architecture or optimiser, or its entries are unreadable.
         """
         load_model(path, self.net, state["model"])
-        unreadable = raising(CheckpointError, "the checkpoint's entries are unreadable", *UNREADABLE)
-        with raising(CheckpointError, str(path), CheckpointError), unreadable:
+        unreadable = raise_as(CheckpointError, "the checkpoint's entries are unreadable", *UNREADABLE_ERRORS)
+        with raise_as(CheckpointError, str(path), CheckpointError), unreadable:
             state = self._own(state)
             self.learning.load(state["learning"])
             self.counters = Counters(**state["counters"])
             restore_random_state(state["rng"])
             self.alike = True
 
-    def learned(self) -> dict[str, Any]:
+    def shared_state(self) -> dict[str, Any]:
         """What is the same on all ranks: the policy, and the training state that is not of a rank's own rows."""
         learning = {name: value for name, value in self.learning.state().items() if name not in OF_ITS_RUN}
         return {"model": self.net.state_dict(), "learning": learning}
 
     def follow(self, first: dict[str, Any]) -> None:
-        """Go on with what rank 0 has `learned`: another processor may draw or round otherwise."""
+        """Go on with the `shared_state` of rank 0: another processor may draw or round otherwise."""
         self.alike = True
         if ranks.rank():
             self.net.load_state_dict(first["model"])
@@ -258,7 +258,7 @@ class Trainer:
             often = f" in {MAX_NONFINITE_IN_A_ROW} updates in a row" if too_often else ""
             at = f"at agent step {self.counters.agent_steps}"
             rate = f"{self.config.section}.learning_rate"
-            raise Diverged(f"the loss or its gradient was not finite{often} {at}", rate)
+            raise TrainingDiverged(f"the loss or its gradient was not finite{often} {at}", rate)
 
 
 def acting_dtype(config: RunConfig, device: torch.device) -> torch.dtype:

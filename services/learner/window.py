@@ -25,17 +25,17 @@ def window(configured: int, batch_size: int, streams: Iterable[Session[StreamLed
       now: seconds, as their `asked_at`.
     """
     here = list(streams)
-    rows = [each.state.rows for each in here if delivers(each, now)]
+    rows = [each.state.rows for each in here if is_delivering(each, now)]
     smallest = min((each.state.rows for each in here), default=batch_size)
     return min(MAX_WINDOW, max(configured, window_needed(batch_size, rows or [smallest])))
 
 
-def delivers(stream: Session[StreamLedger], now: float) -> bool:
+def is_delivering(stream: Session[StreamLedger], now: float) -> bool:
     """Whether the stream has sent rollouts recently."""
     return stream.asked_at is not None and now - stream.asked_at < ACTIVE_S
 
 
-def exhausted(window: int, streams: Iterable[Session[StreamLedger]], now: float) -> bool:
+def is_exhausted(window: int, streams: Iterable[Session[StreamLedger]], now: float) -> bool:
     """Whether no row can come before the next acknowledgement: all streams that deliver have used up their windows.
 
     Windows are wide enough for a batch of good rollouts; refused or stale ones use them up and fill none. While no
@@ -43,17 +43,17 @@ def exhausted(window: int, streams: Iterable[Session[StreamLedger]], now: float)
     """
     here = list(streams)
     credit = [each for each in here if each.state.received - each.state.consumed < window]
-    if any(delivers(each, now) for each in credit):
+    if any(is_delivering(each, now) for each in credit):
         return False
     newest = max((each.asked_at for each in here if each.asked_at is not None), default=LONG_AGO)
     waited = not credit or now - newest > PATIENCE_S
-    return any(delivers(each, now) for each in here) or (len(credit) < len(here) and waited)
+    return any(is_delivering(each, now) for each in here) or (len(credit) < len(here) and waited)
 
 
 def all_waiting(window: int, rows: int, streams: Iterable[Session[StreamLedger]]) -> bool:
     """Whether streams with at least `rows` rows are connected and all have used up their windows.
 
-    Missing rows can then only come after the next acknowledgement. Unlike `exhausted`, this does not depend on time.
+    Missing rows can then only come after the next acknowledgement. Unlike `is_exhausted`, this does not depend on time.
     """
     here = list(streams)
     return sum(each.state.rows for each in here) >= rows and all(

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.settings import RunConfig, usable
-from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, Space, by_array, nested
+from zerobeast.common.settings import RunConfig, find_usable
+from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, Space, iterate_arrays, nest_values
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.data.batch import Batch
@@ -18,7 +18,7 @@ from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import Algorithm
 from zerobeast.rl.replay.items import Transitions
 
-ALGORITHMS = {spec.name: spec.settings for spec in usable()}
+ALGORITHMS = {spec.name: spec.settings for spec in find_usable()}
 
 T, B, N = 6, 4, 7
 ONES = torch.ones(N)
@@ -95,14 +95,14 @@ def values_of(space: Space, *lead: int, g: torch.Generator | None = None) -> Any
         sizes = torch.tensor(array.choices).view(array.shape)
         return (torch.rand(*lead, *array.shape, generator=g) * sizes).long()
 
-    return nested(space, map(drawn, space.arrays))
+    return nest_values(space, map(drawn, space.arrays))
 
 
 def masks_for(env: EnvSpec, taken: Any, seed: int = 3) -> Tensor | None:
     """Random masks [*lead, choices] that allow the actions taken; None if the environment has no masks."""
     if not env.action_mask:
         return None
-    parts = [OneHots(array.choices)(chosen) for array, chosen in by_array(env.action, taken) if array.choices]
+    parts = [OneHots(array.choices)(chosen) for array, chosen in iterate_arrays(env.action, taken) if array.choices]
     masks = torch.cat(parts, -1)
     return (masks > 0) | (torch.rand(masks.shape, generator=generator(seed)) < 0.5)
 
@@ -148,7 +148,7 @@ def transitions(seed: int = 1, env: EnvSpec = VECTORS, n: int = N) -> Transition
     return Transitions(before, action, reward, discount, after, {}, {})
 
 
-def unrolled(net: PolicyAndValue, batch: Batch) -> tuple[Tensor, Tensor]:
+def unroll_net(net: PolicyAndValue, batch: Batch) -> tuple[Tensor, Tensor]:
     """Logits and values of all T + 1 steps."""
     with torch.no_grad():
         (logits, values), _ = net(batch.inputs, batch.core_state)
@@ -162,7 +162,7 @@ def with_logits(batch: Batch, logits: Tensor) -> Batch:
 
 def on_policy(net: PolicyAndValue, batch: Batch) -> Batch:
     """The same batch, as if `net` had acted in it."""
-    return with_logits(batch, unrolled(net, batch)[0][:-1])
+    return with_logits(batch, unroll_net(net, batch)[0][:-1])
 
 
 def weights(net: nn.Module) -> list[Tensor]:

@@ -119,7 +119,7 @@ class Client:
         now = time.monotonic()
         due = self.stream.due(now)
         if due and self.port.send(due[0], *due[1]):
-            self.stream.sent(now)
+            self.stream.note_sent(now)
         incoming = self.port.receive()
         if incoming is None:
             return None

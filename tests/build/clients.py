@@ -17,7 +17,7 @@ from zerobeast.common.wire import ArraySpace, EnvSpec, PolicySpec, act_record, s
 from zerobeast.common.wire.messages import Frames, Header, Kind, Plane
 from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.services.actor.service import Actor
-from zerobeast.testing.scripted import Ask, Client, serving
+from zerobeast.testing.script_server import Ask, Client, serve_script
 
 ENV = EnvSpec("Fake-v0", ArraySpace.box((2,)), ArraySpace.discrete(2))
 POLICY = PolicySpec(logits_and_value(2), 0)
@@ -57,7 +57,7 @@ def _others(plane: Plane, endpoint: str, *planes: Plane) -> Iterator[dict[Plane,
     places = {each: endpoint if each is plane else f"{endpoint}.{each.name}" for each in planes}
     with ExitStack() as stack:
         for each in places.keys() - {plane}:
-            stack.enter_context(serving(Client(each, OFFERS[each], answer, _env_client), places[each]))
+            stack.enter_context(serve_script(Client(each, OFFERS[each], answer, _env_client), places[each]))
         yield places
 
 

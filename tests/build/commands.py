@@ -11,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from tests.helpers import ROOT, finished, killed_at_last, python
+from tests.helpers import ROOT, killed_at_last, python, wait_for_end
 
 LIMIT_S = 800
 SMALL = ("--env", "CartPole-v1", "--net.hidden_size", "16", "--local.workers", "1")
@@ -25,12 +25,12 @@ def beast(*argv: str | Path, **variables: str) -> subprocess.Popen[str]:
 
 def done(*argv: str | Path) -> str:
     """Run a command, which has to succeed; returns its output."""
-    code, out, error = finished(beast(*argv))
+    code, out, error = wait_for_end(beast(*argv))
     assert code == 0, (out + error)[-3000:]
     return out
 
 
-def played(*argv: str | Path) -> list[dict[str, Any]]:
+def evaluate_run(*argv: str | Path) -> list[dict[str, Any]]:
     """Evaluate; returns the result of each environment."""
     return [json.loads(line) for line in done("evaluate", *argv, "--json").splitlines()]
 

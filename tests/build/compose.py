@@ -25,21 +25,23 @@ Loader.add_constructor("!reset", lambda _loader, _node: [])
 Loader.add_constructor("!override", mapping)
 
 
-def written(file: str) -> Service:
+def load_compose_file(file: str) -> Service:
     """What a file says."""
     found: Service = yaml.load((ROOT / file).read_text(), Loader)
     return found
 
 
-def everything() -> dict[str, Service]:
+def all_services() -> dict[str, Service]:
     """All services of docker-compose.yml, whatever their profile."""
-    return dict(written("docker-compose.yml")["services"])
+    return dict(load_compose_file("docker-compose.yml")["services"])
 
 
 def services(*files: str) -> dict[str, Service]:
     """The services of the program in some files, their environments merged as compose does it."""
     found: dict[str, Service] = {}
-    for name, service in ((name, service) for file in files for name, service in written(file)["services"].items()):
+    for name, service in (
+        (name, service) for file in files for name, service in load_compose_file(file)["services"].items()
+    ):
         before = found.get(name, {})
         environ = {**before.get("environment", {}), **service.get("environment", {})}
         found[name] = {**before, **service, "environment": environ}

@@ -165,9 +165,9 @@ class Parts(Env):
         }
 
 
-def recorded(**_: Any) -> Env:
+def make_recorded_walk(**_: Any) -> Env:
     """A walk whose infos have the return and the length of each episode."""
     return RecordEpisodeStatistics(Walk())
 
 
-gymnasium.register("Info-v0", recorded)
+gymnasium.register("Info-v0", make_recorded_walk)

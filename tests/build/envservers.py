@@ -10,7 +10,7 @@ from zerobeast.services.envserver.service import EnvServer
 
 
 @contextmanager
-def running(endpoint: str, *, keys: str = "", **settings: object) -> Iterator[EnvServer]:
+def run_env_server(endpoint: str, *, keys: str = "", **settings: object) -> Iterator[EnvServer]:
     """A server that is ready, and that must end with exit code 0; with `keys`, a folder of them."""
     tree = {"envserver": {"endpoint": endpoint, **settings}, "security": {"keys": keys}}
     server = EnvServer(RunConfig.model_validate(tree), Instance())

@@ -29,7 +29,7 @@ class Caught(Generic[E]):
 
 
 @contextmanager
-def refused(path: str | None = None, *, kind: type[Any] = ConfigError, **fields: Any) -> Iterator[Caught[Any]]:
+def refuses(path: str | None = None, *, kind: type[Any] = ConfigError, **fields: Any) -> Iterator[Caught[Any]]:
     """Expect an error of which a mistake has this path and these fields.
 
     with refused("net.core", value="lstm"):

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import EnvSeeds
-from zerobeast.common.wire.seeds import one_by_one
-from zerobeast.services.envserver.backend import Backend, VectorRequest, refuse_arguments, unknown
+from zerobeast.common.wire.seeds import list_seeds
+from zerobeast.services.envserver.backend import Backend, VectorRequest, refuse_arguments, unknown_id_error
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.spaces import env_spec
-from zerobeast.services.envserver.vector import Only
+from zerobeast.services.envserver.vector import EnvMask
 
 LENGTH = 5
 #: by fault: the rule that it breaks
@@ -77,12 +77,12 @@ class Walks(InlineEnvs):
             if seed is not None and self.fault != "random":
                 self._rngs[i] = np.random.default_rng(seeds[0] if one else seed)
 
-    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
+    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: EnvMask = None) -> None:
         if self.fault == "no options" and options is not None:
             raise KeyError("options")
         chosen = np.ones(self.num_envs, np.bool_) if only is None or self.fault == "resets all" else only
         if self.fault != "deaf":
-            self.seed(one_by_one(seed, self.num_envs))
+            self.seed(list_seeds(seed, self.num_envs))
         self.begin_at(chosen)
         self._done[chosen] = False
         self.fill_first(self.seen(), chosen)
@@ -152,7 +152,7 @@ def fault_of(env_id: str) -> str:
     """The fault that an id names. Raises EnvError if it names none."""
     fault = env_id.partition("/")[2]
     if fault not in FAULTS and "any id" not in fault:
-        raise unknown(env_id, "expected a fault")
+        raise unknown_id_error(env_id, "expected a fault")
     return fault
 
 

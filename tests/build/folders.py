@@ -7,7 +7,7 @@ from typing import Any
 import torch
 import yaml
 
-from zerobeast.common.config.load import dump, load
+from zerobeast.common.config.load import dump, load_config
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.services.learner.checkpoint import Checkpoints
@@ -16,7 +16,7 @@ from zerobeast.services.learner.update import Trainer
 HEADER = "elapsed_s,agent_steps,env_frames,mean_return_100"
 
 
-def saved(
+def save_run(
     root: Path,
     name: str,
     trained: Mapping[int, Any] | None = None,
@@ -35,7 +35,7 @@ def saved(
         rows = [f"{steps / 10},{steps},{4 * steps},{value}" for steps, value in trained.items()]
         (folder / "metrics.csv").write_text("\n".join([HEADER, *rows, ""]))
     if evaluated is not None:
-        evaluations.write(folder, [evaluation(steps, value, env) for steps, value in evaluated.items()])
+        evaluations.write_evaluations(folder, [evaluation(steps, value, env) for steps, value in evaluated.items()])
     return folder
 
 
@@ -47,13 +47,13 @@ def evaluation(steps: int, value: float, env: str) -> dict[str, Any]:
 def seeds(root: Path, name: str, values: Sequence[Mapping[int, float]], **settings: Any) -> None:
     """Runs of seeds 1, 2, ... with these evaluations."""
     for seed, evaluated in enumerate(values, 1):
-        saved(root, f"{name}-seed{seed}", evaluated, evaluated, seed=seed, **settings)
+        save_run(root, f"{name}-seed{seed}", evaluated, evaluated, seed=seed, **settings)
 
 
 def policy_run(root: Path, algo: str, env: EnvSpec, *flags: str) -> Path:
     """A run called `run` with the checkpoint of a learner before its first update."""
     given = ["--env", env.env_id, "--preset", "classic", "--algo", algo, "--name", "run", "--root", str(root)]
-    config = load([*given, *flags], {})
+    config = load_config([*given, *flags], {})
     config.folder.mkdir(exist_ok=True, parents=True)
     (config.folder / run_files.CONFIG).write_text(dump(config))
     trainer = Trainer(config, torch.device("cpu"), env)

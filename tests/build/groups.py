@@ -255,7 +255,7 @@ class Play:
             assert (value[:, 0][first[:, 0]] == 0).all()
 
 
-def waiting(wait: Wait) -> Play:
+def play_until_wait(wait: Wait) -> Play:
     """A play whose group has played for a while and now waits for `wait`."""
     play = Play()
     for _ in range(40):

@@ -133,7 +133,7 @@ def learner_for(config: RunConfig, **injected: Any) -> Learner:
 
 
 @contextmanager
-def opened(config: RunConfig, **injected: Any) -> Iterator[Learner]:
+def open_learner(config: RunConfig, **injected: Any) -> Iterator[Learner]:
     learner = learner_for(config, **injected)
     try:
         learner.open()
@@ -233,9 +233,9 @@ def feed(learner: Learner, actor: FakeActor, seqs: range) -> None:
     drive(learner, [actor], lambda: seqs[-1] in actor.acked)
 
 
-def learned(config: RunConfig, actor: FakeActor, seqs: range) -> None:
+def learn_batches(config: RunConfig, actor: FakeActor, seqs: range) -> None:
     """Open a learner, have it learn these batches, and end it."""
-    with opened(config) as learner:
+    with open_learner(config) as learner:
         feed(learner, actor, seqs)
         learner.drain()
 
@@ -265,13 +265,13 @@ def answer(steps: int, *, skipped: int = 0, changed: bool = False) -> Learned:
 CPU = torch.device("cpu")
 
 
-def saved(folder: Path, trainer: Trainer, **changes: Any) -> Path:
+def save_checkpoint(folder: Path, trainer: Trainer, **changes: Any) -> Path:
     checkpoints = Checkpoints(folder)
     checkpoints.save({**trainer.state(), "statistics": {}, "rollouts": {}, **changes})
     return checkpoints.path
 
 
-def trained(trainer: Trainer, seeds: range) -> Trainer:
+def train_on_seeds(trainer: Trainer, seeds: range) -> Trainer:
     for seed in seeds:
         learn(trainer, rollout_rows(B, seed, policy=trainer.policy))
     return trainer

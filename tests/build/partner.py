@@ -15,7 +15,7 @@ from torch.distributed import Store, TCPStore  # type: ignore[attr-defined]
 from tests.helpers import wait_until
 from zerobeast.common.errors import BeastError
 from zerobeast.rl.ops import meeting, ranks
-from zerobeast.services.learner.together import Together, Vote
+from zerobeast.services.learner.coordination import RankCoordinator, Vote
 
 
 def store() -> Store:
@@ -40,13 +40,13 @@ def patience(own: int) -> bool:
         store().wait([f"begun {1 - own}"])
         store().set(f"done {own}", "")
 
-    ranks.patiently(work, "work")
+    ranks.run_patiently(work, "work")
     return bool(store().check([f"done {1 - own}"]))
 
 
 def agreement(own: int) -> list[Any]:
     """What follows from the votes for 3 and 4 rows, of which that of rank 1 comes after rank 0 has waited for it."""
-    together = Together()
+    together = RankCoordinator()
     if own:
         store().wait(["missing"])
     agreed = together.agree(Vote(rows=3 + own, env=7), 0.0)
@@ -58,17 +58,19 @@ def agreement(own: int) -> list[Any]:
 
 #: by name, what a rank of this number calls
 CALLS: dict[str, Callable[[int], Any]] = {
-    "total": lambda own: ranks.total(torch.tensor([1, own]), "total").tolist(),
-    "joined": lambda own: ranks.joined(torch.tensor([own]), "joined").tolist(),
-    "mean": lambda own: ranks.mean(torch.tensor(1.0 + own), torch.ones(1 + 2 * own), "mean").item(),
+    "total": lambda own: ranks.sum_over_ranks(torch.tensor([1, own]), "total").tolist(),
+    "joined": lambda own: ranks.gather(torch.tensor([own]), "joined").tolist(),
+    "mean": lambda own: ranks.mean_over_ranks(torch.tensor(1.0 + own), torch.ones(1 + 2 * own), "mean").item(),
     "moments": lambda own: [
         each.item()
-        for each in ranks.moments(torch.tensor(2), torch.tensor(2.0 + 6 * own), torch.tensor(4.0 - 4 * own), "moments")
+        for each in ranks.merge_moments(
+            torch.tensor(2), torch.tensor(2.0 + 6 * own), torch.tensor(4.0 - 4 * own), "moments"
+        )
     ],
     "gradients": gradients,
     "gradients by weight": lambda own: gradients(own, torch.ones(1 + 2 * own)),
-    "texts": lambda own: [text.decode() for text in ranks.texts(b"" if own else b"two", "texts")],
-    "of the first": lambda own: ranks.of_the_first(b"other" if own else b"first", "first").decode(),
+    "texts": lambda own: [text.decode() for text in ranks.gather_bytes(b"" if own else b"two", "texts")],
+    "of the first": lambda own: ranks.broadcast_first(b"other" if own else b"first", "first").decode(),
     "patience": patience,
     "agreement": agreement,
 }

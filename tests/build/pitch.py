@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
-from zerobeast.services.envserver.gfootball import CONTROLLED
+from zerobeast.services.envserver.gfootball import CONTROL_ARGUMENT
 
 RUN, SHOT = 5, 12
 
@@ -20,7 +20,7 @@ class Pitch:
     def __init__(self, _scenario: str, *, representation: str, rewards: str, **options: Any) -> None:
         self.unwrapped, self._config = self, dict[str, Any]()
         self._pays = "checkpoints" in rewards
-        self._sides = np.repeat([1, -1], [options[CONTROLLED.format(team)] for team in ("left", "right")])
+        self._sides = np.repeat([1, -1], [options[CONTROL_ARGUMENT.format(team)] for team in ("left", "right")])
         shape = (115,) if representation == "simple115v2" else (72, 96, 16)
         self.observation_space = Box(-np.inf, np.inf, (*self._sides.shape, *shape))
 

@@ -8,7 +8,7 @@ import torch
 
 from tests.build.commands import beast
 from tests.helpers import killed_at_last
-from zerobeast.testing.small_run import same
+from zerobeast.testing.small_run import are_same
 
 PLACEMENTS = {  #: each with two env groups
     "apart": ("--local.placement", "apart", "--local.actors", "2", "--actor.env_groups", "1"),
@@ -35,11 +35,11 @@ def unlike(root: Path, flags: str) -> list[str]:
         for run in runs:
             out, error = run.communicate()
             assert run.returncode == 0, out[-3000:] + error
-    apart = learned(root, "apart")
-    return [name for name in PLACEMENTS if not same(apart, learned(root, name), but="origin")]
+    apart = final_state(root, "apart")
+    return [name for name in PLACEMENTS if not are_same(apart, final_state(root, name), but="origin")]
 
 
-def learned(root: Path, name: str) -> dict[str, Any]:
+def final_state(root: Path, name: str) -> dict[str, Any]:
     """The final state of a run: weights, optimiser, random numbers, replay, returns of episodes."""
     state = torch.load(root / name / "checkpoint.pt", weights_only=True)
     saved = {key: value for key, value in state.items() if key not in OF_ITS_PROCESSES}

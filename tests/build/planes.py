@@ -13,19 +13,19 @@ import numpy as np
 import pytest
 
 from tests.build.brokers import ECHO_ENV, stage
-from tests.build.envservers import running
-from tests.build.learners import ENV, B, T, opened, rollout_rows, run_config
+from tests.build.envservers import run_env_server
+from tests.build.learners import ENV, B, T, open_learner, rollout_rows, run_config
 from tests.helpers import ROOT, killed_at_last, poll, wait_until
 from zerobeast.common.transport import Context
 from zerobeast.common.wire import session, step_record
 from zerobeast.common.wire.messages import Kind, Plane
 from zerobeast.rl.acting.inference import Inference
 from zerobeast.services.envserver.inline import InlineVectorEnv
-from zerobeast.testing.served import Counts, Request, Server, env_server
+from zerobeast.testing.driven_peers import Counts, Request, Server, env_server
 
 
 @contextmanager
-def impatient() -> Iterator[None]:
+def forget_sessions_at_once() -> Iterator[None]:
     """Servers of this process wait for no first request."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "UNUSED_S", 0.0)
@@ -44,14 +44,16 @@ def never(kind: type[Any], method: str) -> Iterator[None]:
 @contextmanager
 def an_env_server(endpoint: str) -> Iterator[Server]:
     """The env-server in a thread."""
-    with running(endpoint) as service:
+    with run_env_server(endpoint) as service:
 
         def counts() -> Counts:
             page = service.report()
             return Counts(page["sessions"], page["refused"], page["agent_steps"])
 
         held = partial(never, InlineVectorEnv, "collect")
-        yield replace(env_server(endpoint, {"id": "CartPole-v1"}), counts=counts, held=held, impatient=impatient)
+        yield replace(
+            env_server(endpoint, {"id": "CartPole-v1"}), counts=counts, held=held, impatient=forget_sessions_at_once
+        )
 
 
 @contextmanager
@@ -84,7 +86,7 @@ def a_broker(endpoint: str) -> Iterator[Server]:
             counts=counts,
             turn=the.learner.port.welcome,
             held=held,
-            impatient=impatient,
+            impatient=forget_sessions_at_once,
         )
 
 
@@ -100,11 +102,13 @@ def a_learner(endpoint: str) -> Iterator[Server]:
         return Counts(page["peers"], page["refused"], page["updates"])
 
     terms = {"env": ENV.to_wire(), "unroll_length": T, "num_envs": B}
-    with opened(
+    with open_learner(
         run_config(Path(endpoint.removeprefix("ipc://")).parent, endpoint=endpoint, total_steps=10**6)
     ) as learner:
         turn = partial(poll, learner, 0.001)
-        yield Server(endpoint, Plane.ROLLOUTS, terms, request, counts=counts, turn=turn, impatient=impatient)
+        yield Server(
+            endpoint, Plane.ROLLOUTS, terms, request, counts=counts, turn=turn, impatient=forget_sessions_at_once
+        )
 
 
 @contextmanager

@@ -29,12 +29,12 @@ from zerobeast.common.wire import rollout_record
 from zerobeast.rl.data import Batch, Rollouts
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.ops import meeting, ranks
-from zerobeast.rl.ops.listeners import listening
+from zerobeast.rl.ops.listeners import find_listening
 from zerobeast.rl.ops.optim import Adam, RMSprop, RMSPropTF1
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import OF_ITS_RUN
 from zerobeast.rl.replay.items import Sequences
-from zerobeast.testing.small_run import numbers
+from zerobeast.testing.small_run import copy_numbers
 
 ROWS, STEPS, NAN_AT = 8, 3, 5
 FOUR = "impala mean turns"  #: what four ranks learn as well
@@ -155,7 +155,7 @@ def start_eagerly() -> None:
     assert {"torch._dynamo", "sympy"}.isdisjoint(sys.modules), "the compiler is loaded"
 
 
-def run(folder: Path, size: int, rank: int, updates: int) -> None:
+def run_rank(folder: Path, size: int, rank: int, updates: int) -> None:
     torch.set_num_threads(1)
     if size > 1:
         meeting.join(rank, size, f"file://{folder}/meeting-{size}", 100.0, {"size": str(size)})
@@ -164,7 +164,7 @@ def run(folder: Path, size: int, rank: int, updates: int) -> None:
         algorithm, net, learning = learning_of(name, root, **SETTINGS[name])
         of_all = [update(name, algorithm, learning, seed) for seed in range(updates)]
         state = {key: value for key, value in learning.state().items() if key not in OF_ITS_RUN}
-        found[name] = {"losses": torch.tensor(of_all), "net": net.state_dict(), "state": list(numbers(state))}
+        found[name] = {"losses": torch.tensor(of_all), "net": net.state_dict(), "state": list(copy_numbers(state))}
     if size < 4:
         found |= {"uneven": uneven_minibatches(root), "replay": replay(root)}
         start_eagerly()
@@ -176,7 +176,7 @@ def run(folder: Path, size: int, rank: int, updates: int) -> None:
 def doors() -> list[tuple[str, bool]]:
     """(host, whether one can connect) of each socket at which this process listens."""
     found = []
-    for descriptor in listening():
+    for descriptor in find_listening():
         with socket.socket(fileno=os.dup(descriptor)) as listener, socket.socket(listener.family) as stranger:
             stranger.settimeout(0.2)
             place = listener.getsockname()
@@ -186,7 +186,7 @@ def doors() -> list[tuple[str, bool]]:
 
 def strangers() -> Iterator[socket.socket]:
     """A connection to each socket at which this process listens, which has accepted it."""
-    for descriptor in listening():
+    for descriptor in find_listening():
         with socket.socket(fileno=os.dup(descriptor)) as listener:
             stranger = socket.create_connection(listener.getsockname()[:2])
         own = stranger.getsockname()
@@ -212,7 +212,7 @@ def meet(folder: Path, name: str, rank: int, place: str) -> None:
     try:
         meeting.join(rank, 2, place, 20.0, {})
         found: Any = doors()
-        ranks.total(torch.ones(1), "sum of ones")
+        ranks.sum_over_ranks(torch.ones(1), "sum of ones")
     except BeastError as error:
         found = [type(error).__name__, str(error)]
     (folder / f"{name}-{rank}.json").write_text(json.dumps(found))
@@ -223,7 +223,7 @@ def meet(folder: Path, name: str, rank: int, place: str) -> None:
     if rank == 0:
         os._exit(0)
     try:
-        ranks.total(torch.ones(1), "sum of ones")
+        ranks.sum_over_ranks(torch.ones(1), "sum of ones")
     except PeerLost as error:
         (folder / f"{name}-lost.json").write_text(json.dumps(str(error)))
 
@@ -245,7 +245,7 @@ def main(folder: Path, updates: int) -> int:
     for size in (1, 2, 4):
         for rank in range(size):
             if (child := os.fork()) == 0:
-                run(folder, size, rank, updates)
+                run_rank(folder, size, rank, updates)
                 os._exit(0)
             children.append(child)
     again = f"file://{folder}/again"

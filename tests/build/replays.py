@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tests.build.batches import HYBRID
 from tests.helpers import as_bits
 from zerobeast.common.wire import EnvSpec, Field, PolicySpec, rollout_record
-from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, by_array
+from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, iterate_arrays
 from zerobeast.rl.replay.items import Items
 from zerobeast.rl.replay.replay import Replay
 
@@ -80,7 +80,7 @@ def content(array: ArraySpace, numbers: Any) -> NDArray[Any]:
 
 def fill(space: Any, column: Any, numbers: list[int]) -> None:
     """Write the values of a space at steps with these numbers, one after the other."""
-    for array, part in by_array(space, column):
+    for array, part in iterate_arrays(space, column):
         found = content(array, numbers)
         part[...] = as_bits(found, found.ndim - 1) if array.bits and not array.choices else found
 
@@ -220,7 +220,7 @@ def replay_of(
     return Replay(folder, world.record, world.env, items, settings, **more)
 
 
-def everything(replay: Any) -> tuple[NDArray[np.int64], Any]:
+def draw_everything(replay: Any) -> tuple[NDArray[np.int64], Any]:
     """Every item once: with equal chances, each covers whole strata. Returns ids, and the batch with their indices."""
     if not replay.size:
         return np.zeros(0, np.int64), None

@@ -12,18 +12,18 @@ import numpy as np
 from tests.build.learners import ENV, POLICY, T, rollout_rows
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.health.hops import Hops
-from zerobeast.common.service.computing import Computing
+from zerobeast.common.service.computation import Computation
 from zerobeast.common.wire.messages import Header, Kind, Reason
 from zerobeast.common.wire.stream import Stream
 from zerobeast.services.actor.outbox import Outbox
-from zerobeast.services.learner.acting import Publishing
+from zerobeast.services.learner.acting import VersionPublisher
 from zerobeast.services.learner.admission import Terms
+from zerobeast.services.learner.coordination import Act, SoloCoordinator
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.meters import Meters
 from zerobeast.services.learner.queue import RolloutQueue
-from zerobeast.services.learner.run import TrainingRun
-from zerobeast.services.learner.together import Act, Alone
+from zerobeast.services.learner.training_run import TrainingRun
 from zerobeast.services.learner.update import Trainer
 
 
@@ -112,15 +112,15 @@ class ListedRun:
 def training_run(trainer: Trainer, intake: Intake, clock: Callable[[], float]) -> TrainingRun:
     """A training run that publishes its weights nowhere."""
     nowhere: Any = SimpleNamespace(publish=lambda _header, _snapshot: None, tell=lambda _news: None)
-    hops, computing = Hops("learner", 0.0), Computing(clock)
+    hops, computing = Hops("learner", 0.0), Computation(clock)
     service: Any = SimpleNamespace(clock=clock, hops=hops, computing=computing, started_at=0.0, page={})
-    publishing = Publishing(nowhere, None, intake.epoch, intake.acting)
+    publishing = VersionPublisher(nowhere, None, intake.epoch, intake.acting)
     return TrainingRun(trainer, intake, service, publishing, Meters(["Test-v0"]))
 
 
 def learn(training: TrainingRun) -> bool:
     """Take the step or the batch that can be taken now; False: there is neither."""
-    agreed = Alone().agree(training.vote(Alone()), 0.0)
+    agreed = SoloCoordinator().agree(training.vote(SoloCoordinator()), 0.0)
     if agreed is None or agreed.act is Act.END:
         return False
     training.act(agreed, 0.0)

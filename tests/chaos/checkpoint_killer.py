@@ -20,7 +20,7 @@ import torch
 
 from zerobeast.common.files import run_files
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, Checkpoints
-from zerobeast.services.learner.kept import claim
+from zerobeast.services.learner.folder import claim
 
 TRACEME, SYSCALL, SETOPTIONS = 0, 24, 0x4200
 SYSGOOD, EXITKILL = 1, 1 << 20
@@ -50,7 +50,7 @@ def newest(folder: Path) -> int:
     return int(loaded["n"])
 
 
-def written(folder: Path, *numbers: int) -> Checkpoints:
+def write_checkpoints(folder: Path, *numbers: int) -> Checkpoints:
     """Make a folder and write these checkpoints to it, one after the other."""
     folder.mkdir()
     checkpoints = Checkpoints(folder)
@@ -63,7 +63,7 @@ def at_every_call(root: Path, before: tuple[int, ...], *, spoilt: bool) -> int:
     """Write a checkpoint on top of others, killed before each system call in turn; returns how many there are."""
     for number in itertools.count():
         folder = root / f"{len(before)}{spoilt}{number}"
-        written(folder, *before)
+        write_checkpoints(folder, *before)
         (folder / run_files.CONFIG).touch()
         if spoilt:
             os.truncate(folder / run_files.CHECKPOINT, 1000)

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import pytest
 
-from zerobeast_tools.chaos import table
+from zerobeast_tools.chaos import trial_table
 from zerobeast_tools.chaos.network_faults import NetworkTrial
 
 TRIAL = "trial"  #: property of a test that holds a trial, and travels from the worker that ran the test
@@ -41,4 +41,4 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     properties = [entry for report in reports if report.when == "call" for entry in report.user_properties]
     if trials := [NetworkTrial(*values) for name, values in properties if name == TRIAL]:
         terminalreporter.section("faults")
-        terminalreporter.write(table.markdown(table.of_network(trials)))
+        terminalreporter.write(trial_table.markdown(trial_table.network_rows(trials)))

@@ -12,7 +12,7 @@ from tests.helpers import killed_at_last, python, wait_until
 TOOLS = ("unshare", "nsenter", "ip")
 
 
-def missing() -> str:
+def explain_missing() -> str:
     """Why there can be no such networks here; empty if there can."""
     for tool in TOOLS:
         if shutil.which(tool) is None:

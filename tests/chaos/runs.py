@@ -22,7 +22,7 @@ TINY = (
 SMALL = ("--local.actors", "2", "--local.env_servers", "1")
 
 
-def learned(watch: RunWatch, more: float = 1.0) -> bool:
+def wait_for_learning(watch: RunWatch, more: float = 1.0) -> bool:
     """Wait until `more` further rollouts were learned from; False if that takes too long."""
     before = watch.progress.total(time.monotonic())
     return bool(
@@ -32,7 +32,7 @@ def learned(watch: RunWatch, more: float = 1.0) -> bool:
 
 def closes(watch: RunWatch) -> Balance:
     """Settle the accounts, and assert that nothing is wrong with them."""
-    balance = watch.settle()
+    balance = watch.draw_balance()
     assert watch.wrong_accounts(balance) == []
     return balance
 
@@ -47,7 +47,7 @@ def log(fleet: ThrowawayRun, role: str) -> str:
     return fleet.child(f"{role} 0").spec.log.read_text(errors="replace")
 
 
-def seen(watch: RunWatch, probe: Callable[[], Any]) -> Any:
+def wait_for(watch: RunWatch, probe: Callable[[], Any]) -> Any:
     """Wait until `probe` returns something true, and return that; no service of the run may end by itself."""
     found = watch.until(time.monotonic() + TO_SEE_S, probe)
     assert found, {role: page(watch.fleet, role) for role in ROLES}

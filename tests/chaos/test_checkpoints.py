@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.conftest import Note
-from tests.helpers import finished, python
+from tests.helpers import python, wait_for_end
 
 pytestmark = pytest.mark.timeout(600)
 
 
 def test_a_writer_killed_at_every_system_call_leaves_the_newest_whole_checkpoint(tmp_path: Path, note: Note) -> None:
-    code, out, error = finished(python("-m", "tests.chaos.checkpoint_killer", tmp_path))
+    code, out, error = wait_for_end(python("-m", "tests.chaos.checkpoint_killer", tmp_path))
     assert code == 0, error[-3000:]
     calls = json.loads(out).values()
     assert min(calls) > 10, "a write is open, write, sync, rename, sync and more"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.runs import SMALL, closes, learned
+from tests.chaos.runs import SMALL, closes, wait_for_learning
 from zerobeast.common.process.roles import ROLES
 from zerobeast_tools.chaos.faults import FaultKind, ServiceFault
 from zerobeast_tools.chaos.inject import FaultInjector, disturbed_run
@@ -57,7 +57,7 @@ def test_in_the_end_every_rollout_is_accounted_for_and_nothing_strange_was_obser
     assert balance.dropped["learner died after its checkpoint"] > 0, "it was killed, and its checkpoint was older"
     assert all(balance.cut[peer] > 0 for peer in ("envserver", "broker", "actor"))
     assert watch.wrong_messages(run.starts_of_the_learner) == []
-    assert learned(watch, 200), "it goes on after the accounts are settled"
+    assert wait_for_learning(watch, 200), "it goes on after the accounts are settled"
     assert set(fleet.retire().values()) == {0}
     lines = (fleet.config.folder / "metrics.csv").read_text().splitlines()
     steps = [int(line.split(",")[1]) for line in lines[1:]]
@@ -72,9 +72,9 @@ def test_training_begins_anew_when_broker_and_learner_die_before_the_first_check
     ]
     with disturbed_run(flags, tmp_path) as injector:
         watch = injector.watch
-        assert learned(watch, 200)
+        assert wait_for_learning(watch, 200)
         injector.do(ServiceFault(FaultKind.KILL, ("broker 0", "learner 0"), 0.1))
-        assert learned(watch, 200)
+        assert wait_for_learning(watch, 200)
         balance = closes(watch)
         assert balance.dropped["learner died after its checkpoint"] >= 200
         assert len(watch.versions) == 2

@@ -15,12 +15,12 @@ from tests.chaos.conftest import Note
 from tests.chaos.runs import ROOT, TO_SEE_S
 from tests.helpers import free_port, killed_at_last, wait_until
 from zerobeast.clients.env_client import EnvClient
-from zerobeast.common.health.pages import announced_page
-from zerobeast.common.process.usage import LEAST, allow_files
+from zerobeast.common.health.pages import fetch_announced_page
+from zerobeast.common.process.usage import MIN_FILES, allow_files
 from zerobeast.common.transport import ClientPort, Context, random_id
 from zerobeast.common.wire.messages import Plane
 
-MOST = LEAST  #: files that the server may have open
+MOST = MIN_FILES  #: files that the server may have open
 CARTPOLE = {"id": "CartPole-v1"}
 CLIENTS = 150  #: with two connections each
 
@@ -44,7 +44,7 @@ def test_a_server_without_files_left_serves_those_it_has_and_takes_others_when_t
     command = limited(MOST, [sys.executable, "-m", "zerobeast.services.envserver", *flags])
 
     def page() -> dict[str, Any]:
-        return announced_page(status, 5.0, remote=False) or {}
+        return fetch_announced_page(status, 5.0, remote=False) or {}
 
     with ExitStack() as stack, log.open("ab") as out:
         server = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, "PYTHONPATH": str(ROOT)})

@@ -10,7 +10,7 @@ import pytest
 
 from tests.chaos.conftest import Note
 from tests.chaos.learner_on_a_small_disk import OWN_DISK
-from tests.chaos.runs import TINY, learned, log, page, seen
+from tests.chaos.runs import TINY, log, page, wait_for, wait_for_learning
 from tests.helpers import wait_until
 from zerobeast.common.files import run_files
 from zerobeast.common.health.figures import ServiceView
@@ -59,11 +59,11 @@ def test_training_goes_on_when_the_disk_is_full_and_recovers_when_there_is_room(
         watch, fleet = injector.watch, injector.fleet
         folder = Path(f"/proc/{fleet.child('learner 0').pid}/root{fleet.config.folder}")
         ballast = folder / "ballast"
-        seen(watch, lambda: (folder / run_files.PREVIOUS_CHECKPOINT).exists() and rows(folder) > 1)
+        wait_for(watch, lambda: (folder / run_files.PREVIOUS_CHECKPOINT).exists() and rows(folder) > 1)
 
         fill(ballast)
-        seen(watch, lambda: full(watch))
-        assert learned(watch, 200)
+        wait_for(watch, lambda: full(watch))
+        assert wait_for_learning(watch, 200)
         wait_until(lambda: not (folder / run_files.CHECKPOINT_DRAFT).exists())
         kept = rows(folder), saved_steps(folder)
         assert page(fleet, "learner")["write_errors"] > 1
@@ -73,11 +73,11 @@ def test_training_goes_on_when_the_disk_is_full_and_recovers_when_there_is_room(
 
         ballast.unlink()
         since = time.monotonic()
-        seen(watch, lambda: page(fleet, "learner").get("unsaved") == "")
+        wait_for(watch, lambda: page(fleet, "learner").get("unsaved") == "")
         note("the learner's disk is full", since)
-        seen(watch, lambda: rows(folder) > kept[0] and saved_steps(folder) > kept[1])
+        wait_for(watch, lambda: rows(folder) > kept[0] and saved_steps(folder) > kept[1])
 
         fill(ballast)
-        seen(watch, lambda: full(watch))
+        wait_for(watch, lambda: full(watch))
         assert fleet.end(["learner 0"], signal.SIGTERM) == {"learner 0": 75}, "the last checkpoint has to succeed"
         assert FAULTS[0] in log(fleet, "learner").splitlines()[-1]

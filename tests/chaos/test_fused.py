@@ -13,11 +13,11 @@ import psutil
 import pytest
 
 from tests.chaos.odd_worker import FOLDER
-from tests.chaos.runs import TO_SEE_S, closes, learned
+from tests.chaos.runs import TO_SEE_S, closes, wait_for_learning
 from tests.helpers import wait_until
 from zerobeast.common.files.atomic import write_atomically
-from zerobeast.common.health.figures import ServiceView, state
-from zerobeast.common.process.roles import HOSTED, RECORDS
+from zerobeast.common.health.figures import ServiceView, state_of
+from zerobeast.common.process.roles import RECORDS, SERVICES_BY_PROCESS
 from zerobeast_tools.chaos.faults import FaultKind, ServiceFault
 from zerobeast_tools.chaos.inject import disturbed_run
 from zerobeast_tools.chaos.soak import SETTINGS, WITNESS
@@ -127,13 +127,13 @@ def test_every_rollout_is_accounted_for_after_faults_of_workers_and_their_learne
         assert balance.used > 0
         assert balance.cut["actor"] > 0
         assert watch.wrong_messages(injector.starts_of_the_learner) == []
-        assert learned(watch, 100), "it goes on after the accounts are settled"
+        assert wait_for_learning(watch, 100), "it goes on after the accounts are settled"
 
 
 def says(run: ThrowawayRun, what: str) -> bool:
     """Whether all services of the first worker are in this state."""
     child = run.child("worker 0")
-    return all(state(ServiceView(role, role, child.page(role))) == what for role in HOSTED["worker"])
+    return all(state_of(ServiceView(role, role, child.page(role))) == what for role in SERVICES_BY_PROCESS["worker"])
 
 
 @pytest.mark.parametrize(("moment", "state"), [("step", "stuck"), ("make", "starting")])

@@ -5,7 +5,7 @@ from typing import Any, get_args
 import pytest
 
 from zerobeast.common.errors import Refusal
-from zerobeast_tools.chaos.fuzz import run
+from zerobeast_tools.chaos.fuzz import attack_run
 from zerobeast_tools.chaos.fuzz_attacks import ATTACKS
 
 MESSAGES = 10_000
@@ -13,7 +13,7 @@ MESSAGES = 10_000
 
 @pytest.fixture(scope="module")
 def result() -> dict[str, Any]:
-    return run(MESSAGES, seed=1)
+    return attack_run(MESSAGES, seed=1)
 
 
 def test_nothing_ends_hangs_grows_unpickles_or_is_miscounted(result: dict[str, Any]) -> None:

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.hurried_service import hurried
-from zerobeast_tools.chaos.network_faults import NetworkTrial, attempt, faults, settled
-from zerobeast_tools.chaos.network_run import PLANES, SMALL, ProxiedRun
+from tests.chaos.short_timeouts_service import shorten_timeouts
+from zerobeast_tools.chaos.network_faults import NetworkTrial, attempt, compare_balance, list_faults
+from zerobeast_tools.chaos.network_run import PLANES, SMALL_FLAGS, ProxiedRun
 
 HURRY = 5.0  #: a connection without a sign of life is dead after 2 s
 HOLE_S = 3.0
-FAULTS = {fault.name: fault for fault in faults(hole_s=HOLE_S, slow_s=0.0)}
+FAULTS = {fault.name: fault for fault in list_faults(hole_s=HOLE_S, slow_s=0.0)}
 CUT, ENDED, FORGOTTEN = "connections cut by RST", "connections cut by FIN", "connections dropped by a firewall"
 CASES = [
     *[(plane, FORGOTTEN) for plane in PLANES],
@@ -31,8 +31,8 @@ CASES = [
 
 @contextmanager
 def hurried_run(*flags: str) -> Iterator[ProxiedRun]:
-    with tempfile.TemporaryDirectory(prefix="beast-") as folder, hurried(HURRY):
-        with ProxiedRun((*SMALL, *flags), Path(folder)) as run:
+    with tempfile.TemporaryDirectory(prefix="beast-") as folder, shorten_timeouts(HURRY):
+        with ProxiedRun((*SMALL_FLAGS, *flags), Path(folder)) as run:
             yield run
 
 
@@ -56,4 +56,4 @@ def test_weights_are_pulled_again_after_faults() -> None:
 
 def test_rollouts_acknowledged_meanwhile_were_learned_from_once(run: ProxiedRun) -> None:
     nothing = NetworkTrial("")
-    assert settled(run, nothing) == nothing
+    assert compare_balance(run, nothing) == nothing

@@ -11,7 +11,7 @@ import torch
 
 from tests.build.odd import ODD
 from tests.chaos.conftest import Note
-from tests.chaos.runs import TINY, TO_SEE_S, learned, page, seen
+from tests.chaos.runs import TINY, TO_SEE_S, page, wait_for, wait_for_learning
 from tests.helpers import wait_until
 from zerobeast.common.files import run_files
 from zerobeast.services.learner.checkpoint import load_checkpoint
@@ -45,9 +45,9 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
 def test_an_update_that_is_not_finite_is_skipped_or_ends_training_and_never_saved(tmp_path: Path, note: Note) -> None:
     with disturbed_run([*TINY, *OVERFLOWS], tmp_path) as run:
         watch, fleet = run.watch, run.fleet
-        seen(watch, lambda: page(fleet, "learner").get("nonfinite_updates", 0) >= 3)
-        assert learned(watch, 200), "the others count"
-        seen(watch, lambda: saved(fleet)["nonfinite_updates"] >= 3)
+        wait_for(watch, lambda: page(fleet, "learner").get("nonfinite_updates", 0) >= 3)
+        assert wait_for_learning(watch, 200), "the others count"
+        wait_for(watch, lambda: saved(fleet)["nonfinite_updates"] >= 3)
         note("a loss is not finite: the update is skipped", times=3)
         assert watch.refused == {}, "it is finite until it is squared"
         fleet.end(["learner 0"], signal.SIGKILL)

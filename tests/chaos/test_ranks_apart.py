@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.build.commands import best, rows_of, steps
-from tests.chaos.namespaces import missing, networks
+from tests.chaos.namespaces import explain_missing, networks
 from tests.helpers import killed_at_last, wait_until
 
 pytestmark = pytest.mark.timeout(600)
@@ -24,7 +24,7 @@ sys.exit(code)
 """
 
 
-@pytest.mark.skipif(bool(why := missing()), reason=f"there are no networks of one's own here: {why}")
+@pytest.mark.skipif(bool(why := explain_missing()), reason=f"there are no networks of one's own here: {why}")
 def test_both_ranks_go_on_from_the_checkpoint_when_the_network_is_back(tmp_path: Path) -> None:
     flags = ("--env", "CartPole-v1", "--algo", "ppo", "--total_steps", "14000", "--insecure", "--root", tmp_path)
     run, logs = tmp_path / "x", [tmp_path / f"learner-{number}.log" for number in (0, 1)]

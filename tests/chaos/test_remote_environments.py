@@ -5,13 +5,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.chaos.namespaces import missing, networks
+from tests.chaos.namespaces import explain_missing, networks
 from tests.helpers import ROOT, killed_at_last
 
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.mark.skipif(bool(why := missing()), reason=f"there are no networks of one's own here: {why}")
+@pytest.mark.skipif(bool(why := explain_missing()), reason=f"there are no networks of one's own here: {why}")
 def test_ppo_trains_on_while_one_network_is_cut_off_and_when_it_is_back() -> None:
     endpoints = ["tcp://127.0.0.1:5550", "tcp://10.9.0.2:5550"]
     with ExitStack() as stack, networks() as found:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from tests.chaos.runs import TINY, TO_SEE_S, closes, learned
+from tests.chaos.runs import TINY, TO_SEE_S, closes, wait_for_learning
 from zerobeast.common.files import run_files
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.specs import EnvSpec
@@ -74,7 +74,7 @@ def test_every_rollout_is_stored_once_and_the_next_learner_has_it(run: FaultInje
     unknown = 0
     for _ in range(2):
         assert watch.until(time.monotonic() + TO_SEE_S, checkpoint.exists)
-        assert learned(watch, 300)
+        assert wait_for_learning(watch, 300)
         fleet.end(["learner 0"], signal.SIGKILL)
         watch.forget("learner 0")
         stored, (_, saved) = len(content(file)[0]), restored(config)
@@ -84,7 +84,7 @@ def test_every_rollout_is_stored_once_and_the_next_learner_has_it(run: FaultInje
         assert watch.until(time.monotonic() + TO_SEE_S, lambda: "learner 0" in watch.ready)
         assert watch.audit.steps >= stored * T >= known
     assert unknown > 0
-    assert learned(watch, 100)
+    assert wait_for_learning(watch, 100)
     balance = closes(watch)
     assert balance.dropped == {}
     assert set(fleet.retire().values()) == {0}

@@ -14,7 +14,7 @@ import pytest
 
 from tests.build.odd import ODD
 from tests.chaos.conftest import Note
-from tests.chaos.runs import TINY, TO_SEE_S, closes, learned, log, page, seen
+from tests.chaos.runs import TINY, TO_SEE_S, closes, log, page, wait_for, wait_for_learning
 from tests.helpers import wait_until
 from zerobeast.common.process.roles import ROLES
 from zerobeast_tools.chaos.inject import FaultInjector, disturbed_run
@@ -54,14 +54,14 @@ def counters(run: FaultInjector) -> dict[str, dict[str, object]]:
 
 def test_a_wall_clock_that_leaps_by_months_changes_logs_alone(run: FaultInjector, note: Note) -> None:
     watch, fleet = run.watch, run.fleet
-    assert learned(watch, 200)
+    assert wait_for_learning(watch, 200)
     hours = {line[:2] for role in ROLES for line in log(fleet, role).splitlines()}
     assert len(hours) > 1, "the clock has leapt"
     with (fleet.config.folder / "metrics.csv").open() as file:
         elapsed = [float(row["elapsed_s"]) for row in csv.DictReader(file)]
     assert elapsed == sorted(elapsed)
     assert 0 <= elapsed[0] <= elapsed[-1] < TO_SEE_S
-    assert seen(watch, lambda: page(fleet, "learner").get("checkpoint_age_s") is not None)
+    assert wait_for(watch, lambda: page(fleet, "learner").get("checkpoint_age_s") is not None)
     assert page(fleet, "learner")["checkpoint_age_s"] < TO_SEE_S
     note("the wall clock leaps by months, at every reading")
 
@@ -77,9 +77,9 @@ def test_a_machine_that_stands_still_for_longer_than_any_limit_loses_nothing(run
     for process in machine:
         process.resume()
     since = time.monotonic()
-    assert learned(watch)
+    assert wait_for_learning(watch)
     note(f"all processes are suspended for {STANDSTILL_S:g} s", since)
-    assert learned(watch, 200)
+    assert wait_for_learning(watch, 200)
     assert counters(run) == before
     assert len(watch.versions) == 1
 
@@ -97,10 +97,10 @@ def test_training_goes_on_while_the_learner_can_open_no_file(run: FaultInjector,
 
     wait_until(refused, TO_SEE_S)
     newest = max(watch.versions.values())
-    seen(watch, lambda: max(watch.versions.values()) > newest + 50)  # its page needs a file, its weights do not
+    wait_for(watch, lambda: max(watch.versions.values()) > newest + 50)  # its page needs a file, its weights do not
     resource.prlimit(learner, resource.RLIMIT_NOFILE, before)
     since = time.monotonic()
-    seen(watch, lambda: page(fleet, "learner").get("unsaved") == "")
+    wait_for(watch, lambda: page(fleet, "learner").get("unsaved") == "")
     note("the learner can open no file", since)
 
 

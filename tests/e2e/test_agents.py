@@ -9,8 +9,8 @@ from pathlib import Path
 
 import psutil
 
-from tests.build.commands import beast, done, pid_of, played, rows_of
-from tests.helpers import finished, killed_at_last, wait_until
+from tests.build.commands import beast, done, evaluate_run, pid_of, rows_of
+from tests.helpers import killed_at_last, wait_for_end, wait_until
 
 
 def test_a_game_of_two_players_trains_while_its_process_is_killed_and_is_evaluated(tmp_path: Path) -> None:
@@ -21,12 +21,12 @@ def test_a_game_of_two_players_trains_while_its_process_is_killed_and_is_evaluat
         wait_until(lambda: rows_of(folder), 100)
         children = psutil.Process(pid_of(folder, "envserver-0")).children()
         os.kill(next(child.pid for child in children if "spawn_main" in str(child.cmdline())), signal.SIGKILL)
-        code, out, error = finished(process)
+        code, out, error = wait_for_end(process)
     assert code == 0, out[-3000:] + error[-3000:]
     assert "2 agents per environment, 8 per env group" in out
     logs = [log.read_text() for log in (folder / "logs").iterdir()]
     assert any("a process of 4 environments" in log for log in logs), "it was killed, and replaced"
-    [result] = played("four", "--root", tmp_path, "--episodes", "3")
+    [result] = evaluate_run("four", "--root", tmp_path, "--episodes", "3")
     assert len(result["returns"]) == 3
 
 
@@ -43,10 +43,10 @@ def test_a_game_is_learned_against_past_versions_and_each_other_run(tmp_path: Pa
         infos = [json.loads(row["infos"] or "{}") for row in csv.DictReader(file)]
     assert any(each.get("opponent", 0) >= 1000 for each in infos), "it is known of each episode"
     done("train", *run, "--name", "fixed", "--total_steps", "500", "--env.opponent", "self:best")
-    [result] = played("fixed", "--root", tmp_path, "--episodes", "4", "--opponent", "self")
+    [result] = evaluate_run("fixed", "--root", tmp_path, "--episodes", "4", "--opponent", "self")
     assert 0 <= result["info/win"] <= 1
     other = ("--env", "pettingzoo/classic/rps_v2", "--env.opponent", "self")
-    code, _, error = finished(beast("train", *place, *other))
+    code, _, error = wait_for_end(beast("train", *place, *other))
     assert (code, error.count("\n")) == (2, 1), error
     assert "env.opponent" in error
 
@@ -59,7 +59,7 @@ def test_games_of_unequal_sizes_train_one_policy_that_is_evaluated_in_each(tmp_p
     """An env-server ends the session of an action that its game does not have, and with it the run."""
     out = done("train", "--root", tmp_path, "--env", ",".join(GAMES), "--name", "games", *SHORT)
     assert "env.pad_obs 10,10,10, env.pad_actions 6" in out
-    found = played("games", "--root", tmp_path, "--episodes", "1", "--max_steps", "200")
+    found = evaluate_run("games", "--root", tmp_path, "--episodes", "1", "--max_steps", "200")
     assert [each["env"] for each in found] == GAMES
 
 
@@ -68,4 +68,4 @@ def test_a_mix_of_games_is_one_environment_that_trains_and_is_evaluated_by_its_l
     (folder,) = (path for path in tmp_path.iterdir() if path.is_dir())
     assert re.fullmatch(r"zipf-MinAtar-Breakout-v1-impala-\d{8}-\d{6}", folder.name)
     levels = ("--levels", f"rare,{GAMES[0]}", "--sample", "--episodes", "1")
-    assert [each["info/level"] for each in played(folder.name, "--root", tmp_path, *levels)] == [1.0, 0.0]
+    assert [each["info/level"] for each in evaluate_run(folder.name, "--root", tmp_path, *levels)] == [1.0, 0.0]

@@ -10,7 +10,7 @@ import torch
 
 import zerobeast as zb
 from tests.build.commands import pids
-from tests.helpers import finished, killed_at_last, python, wait_until
+from tests.helpers import killed_at_last, python, wait_for_end, wait_until
 from zerobeast.common import plugins
 from zerobeast.common.settings.algorithm import AlgorithmSpec
 
@@ -19,7 +19,7 @@ HEAD = "import gymnasium, zerobeast as zb\nclass Mine(gymnasium.Wrapper): pass\n
 
 
 def run_in(folder: Path, *arguments: str | Path) -> tuple[int, str, str]:
-    return finished(python(*arguments, cwd=folder))
+    return wait_for_end(python(*arguments, cwd=folder))
 
 
 def test_a_script_trains_its_own_environment_continues_and_evaluates(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_references_are_to_what_other_processes_can_import(tmp_path: Path, monke
 
     assert plugins.reference_to(PPOConfig, "env") == "zerobeast.rl.algos.ppo.config:PPOConfig"
     assert plugins.reference_to(SPEC, "algo").endswith(":SPEC")
-    assert plugins.find("zerobeast.algorithms", plugins.reference_to(SPEC, "algo"), "algo") is SPEC
+    assert plugins.find_part("zerobeast.algorithms", plugins.reference_to(SPEC, "algo"), "algo") is SPEC
     (tmp_path / "beside.py").write_text("class Env: pass\nmade = lambda: Env()")
     monkeypatch.syspath_prepend(tmp_path)
     import beside  # type: ignore[import-not-found]

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.build.commands import beast, done, pids
-from tests.build.placements import PLACEMENTS, deterministic, learned, unlike
+from tests.build.placements import PLACEMENTS, deterministic, final_state, unlike
 from tests.helpers import killed_at_last
-from zerobeast.testing.small_run import same
+from zerobeast.testing.small_run import are_same
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -54,9 +54,9 @@ def test_a_run_that_is_disturbed_learns_the_same_and_another_seed_something_else
     with killed_at_last(run):
         assert disturb(run, tmp_path / "disturbed") > 3
         assert run.returncode == 0
-    calm, other = learned(tmp_path, "calm"), learned(tmp_path, "other")
-    assert same(calm, learned(tmp_path, "disturbed"), but="origin")
+    calm, other = final_state(tmp_path, "calm"), final_state(tmp_path, "other")
+    assert are_same(calm, final_state(tmp_path, "disturbed"), but="origin")
     assert calm["counters"] == other["counters"]
     assert not any(
-        same(calm["model"][name], value) for name, value in other["model"].items() if name.endswith("weight")
+        are_same(calm["model"][name], value) for name, value in other["model"].items() if name.endswith("weight")
     )

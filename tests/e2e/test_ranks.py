@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from tests.build.commands import beast, best, done, pid_of, rows_of, steps
-from tests.helpers import finished, killed_at_last, python, wait_until
+from tests.helpers import killed_at_last, python, wait_for_end, wait_until
 
 CARTPOLE = ("--plain", "--env", "CartPole-v1", "--learner.ranks", "2")
 QUICK = ("--learner.log_every_s", "0.5", "--learner.checkpoint_every_s", "1", "--local.restarts", "2")
@@ -21,7 +21,7 @@ def test_training_goes_on_from_the_checkpoint_whichever_rank_is_killed(tmp_path:
         for victim, least in (("learner-0", 3000), ("learner-1", 6000)):
             wait_until(lambda least=least: (run / "checkpoint.pt").exists() and steps(run) > least, 200)
             os.kill(pid_of(run, victim), signal.SIGKILL)
-        code, out, error = finished(process)
+        code, out, error = wait_for_end(process)
     assert code == 0, (out + error)[-3000:]
     assert "started again, 2 of 2 times" in error
     assert steps(run) == 16_300, "no step more, although a batch has 1,024"
@@ -60,6 +60,6 @@ def test_ranks_that_a_run_cannot_have_are_refused(tmp_path: Path) -> None:
         ((*train, "--algo", "ppo", "--learner.ranks", "3"), "learner.batch_size 16"),
         (("-m", "zerobeast.services.actor", *CARTPOLE[1:]), "learner.rank_endpoints"),
     ):
-        code, _, error = finished(python(*command))
+        code, _, error = wait_for_end(python(*command))
         assert code == 2
         assert path in error

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.build.commands import SMALL, beast
-from tests.helpers import ROOT, finished, killed_at_last, python, wait_until
+from tests.helpers import ROOT, killed_at_last, python, wait_for_end, wait_until
 
 LINES = re.search(r"```python\n(import gymnasium\n.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 LESS = {"total_steps=100_000": "total_steps=1_000", "episodes=20": "episodes=2"}  #: so that each takes seconds
@@ -20,7 +20,7 @@ def test_the_lines_run_on_the_command_line(tmp_path: Path) -> None:
     for long, short in LESS.items():
         assert long in text
         text = text.replace(long, short)
-    code, out, error = finished(python("-c", text, cwd=tmp_path, variables={"CUDA_VISIBLE_DEVICES": ""}))
+    code, out, error = wait_for_end(python("-c", text, cwd=tmp_path, variables={"CUDA_VISIBLE_DEVICES": ""}))
     assert (code, error) == (0, ""), error
     assert float(out.split()[-1]) > 0
     assert "done: 1,000/1,000 agent steps" in out
@@ -51,13 +51,13 @@ def test_every_line_of_the_transcript_works(tmp_path: Path, monkeypatch: pytest.
     train, watch, *others = (shlex.split(line, comments=True)[1:] for line in text.splitlines())
     with killed_at_last(run := beast(*train)):
         wait_until(lambda: list(tmp_path.glob("runs/cart/services/learner*")), 60)
-        code, out, error = finished(beast(*watch))
+        code, out, error = wait_for_end(beast(*watch))
         assert (code, error) == (0, "")
         assert "cart" in out
-        code, _, error = finished(run)
+        code, _, error = wait_for_end(run)
         assert (code, error) == (0, "")
     for command in others:
-        code, out, error = finished(beast(*command))
+        code, out, error = wait_for_end(beast(*command))
         assert code == 0, (command, error)
         assert out or command[0] in ("plot", "record"), command
     for name, begins in MADE.items():
@@ -75,7 +75,7 @@ def test_no_environment_variable_is_written_except_settings(tmp_path: Path) -> N
         "BEAST_SEED": "48611",
     }
     flags = ("--root", tmp_path / "runs", "--name", "x", *SMALL, "--total_steps", "1000", "--plain")
-    code, out, error = finished(python("-m", "zerobeast", "train", *flags, variables=variables, cwd=tmp_path))
+    code, out, error = wait_for_end(python("-m", "zerobeast", "train", *flags, variables=variables, cwd=tmp_path))
     assert code == 0, error
     written = {path.relative_to(tmp_path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     assert {".yaml", ".pt", ".csv", ".log", ".json"} <= {path.suffix for path in written}

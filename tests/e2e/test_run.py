@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from tests.build.commands import SMALL, alive, beast, done, pid_of, pids, rows_of, steps
-from tests.build.envservers import running
+from tests.build.envservers import run_env_server
 from tests.build.nets import GRU
-from tests.helpers import ROOT, finished, killed_at_last, python, wait_until
+from tests.helpers import ROOT, killed_at_last, python, wait_for_end, wait_until
 from zerobeast.common.process.roles import ROLES
 
 RECURRENT = (*SMALL, "--net.core", GRU, "--net.core_width", "8")
@@ -23,7 +23,7 @@ QUICK = ("--learner.log_every_s", "0.2")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run that trained a recurrent policy to the end."""
     root = tmp_path_factory.mktemp("runs")
-    code, out, error = finished(beast("train", "--root", root, "--name", "x", "--total_steps", "2000", *RECURRENT))
+    code, out, error = wait_for_end(beast("train", "--root", root, "--name", "x", "--total_steps", "2000", *RECURRENT))
     assert (code, error) == (0, ""), error
     assert "x: trained 2,000 agent steps" in out
     assert f"evaluate:   beast evaluate x --root {root}" in out
@@ -35,7 +35,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_finished_run_goes_on_where_it_ended_when_it_gets_more_steps(trained: Path) -> None:
-    code, out, error = finished(beast("train", "--root", trained.parent, "--name", "x", "--total_steps", "3000"))
+    code, out, error = wait_for_end(beast("train", "--root", trained.parent, "--name", "x", "--total_steps", "3000"))
     assert (code, error) == (0, ""), error
     assert out.startswith("continuing x (CartPole-v1, impala)")
     assert {"2000", "3000"} <= {row["agent_steps"] for row in rows_of(trained)}
@@ -43,12 +43,12 @@ def test_a_finished_run_goes_on_where_it_ended_when_it_gets_more_steps(trained: 
 
 def test_the_example_script_plays_a_saved_policy_on_an_env_server(trained: Path, tmp_path: Path) -> None:
     endpoint = f"ipc://{tmp_path}/envs"
-    with running(endpoint):
+    with run_env_server(endpoint):
         script = ROOT / "docs" / "examples" / "play.py"
-        code, out, error = finished(python(script, trained, endpoint, "CartPole-v1"))
+        code, out, error = wait_for_end(python(script, trained, endpoint, "CartPole-v1"))
         assert code == 0, error
         assert len(json.loads(out)) > 4, "episodes in 4 x 1,000 steps of CartPole"
-        code, _, error = finished(python(script, tmp_path, endpoint, "CartPole-v1"))
+        code, _, error = wait_for_end(python(script, tmp_path, endpoint, "CartPole-v1"))
         assert (code, error.count("\n")) == (1, 1)
 
 
@@ -60,7 +60,7 @@ def test_a_signal_leaves_a_checkpoint_and_no_process(tmp_path: Path, number: sig
         wait_until(lambda: rows_of(run), 200)
         services = set(pids(run).values())
         process.send_signal(number)
-        code, _, error = finished(process)
+        code, _, error = wait_for_end(process)
     assert (code, error) == (expected, ""), error
     assert len(services) >= 2
     if number is signal.SIGKILL:
@@ -76,7 +76,7 @@ def test_a_learner_that_dies_ends_the_run_and_its_checkpoint_continues(tmp_path:
         wait_until((run / "checkpoint.pt").exists, timeout_s=200)
         services = set(pids(run).values())
         os.kill(pid_of(run, "learner-0"), signal.SIGKILL)
-        code, _, error = finished(process)
+        code, _, error = wait_for_end(process)
     assert code == 1
     assert "SIGKILL" in error
     assert not any(map(psutil.pid_exists, services))

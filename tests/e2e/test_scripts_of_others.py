@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.build.commands import rows_of
-from tests.helpers import ROOT, finished, free_port, killed_at_last, python, wait_until
+from tests.helpers import ROOT, free_port, killed_at_last, python, wait_for_end, wait_until
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -38,7 +38,7 @@ def test_a_script_learns_cartpole_on_two_env_servers(tmp_path: Path, name: str) 
         for endpoint in endpoints:
             server = ("-m", "zerobeast.services.envserver", "--envserver.endpoint", endpoint)
             stack.enter_context(killed_at_last(python(*server, stdout=None, stderr=None)))
-        code, out, error = finished(python(*command, *endpoints, variables={"OMP_NUM_THREADS": "1"}, **options))
+        code, out, error = wait_for_end(python(*command, *endpoints, variables={"OMP_NUM_THREADS": "1"}, **options))
     assert code == 0, error
     assert float(re.findall(r"([\d.]+)\s*$", out)[-1]) > 200, "a random policy reaches 22"
 

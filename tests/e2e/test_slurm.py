@@ -135,7 +135,7 @@ def test_a_run_goes_on_after_a_node_has_failed_and_after_its_time_limit(cluster:
     with pytest.raises(ConfigError, match=f"job {FIRST_JOB}"):
         main([*flags, "--security.keys", str(folder / "keys")])
     wait_until((folder / "checkpoint.pt").exists, 120)
-    wait_until(lambda: evaluations.read(folder), 120)
+    wait_until(lambda: evaluations.read_evaluations(folder), 120)
     cluster.fail("node2")
     wait_until(pending, 120)
     cluster.nodes["node2"] = cluster.daemon("slurmd", "-D", "-N", "node2")
@@ -153,6 +153,6 @@ def pending() -> bool:
 
 def goes_on(folder: Path) -> int:
     """Wait until the requeued job trains on, and return how often the run was continued."""
-    before = metrics.last(folder)["agent_steps"]
-    wait_until(lambda: metrics.last(folder).get("agent_steps", 0) > before, 120)
+    before = metrics.read_last_row(folder)["agent_steps"]
+    wait_until(lambda: metrics.read_last_row(folder).get("agent_steps", 0) > before, 120)
     return (folder / "logs" / "learner-0.log").read_text().count("continuing")

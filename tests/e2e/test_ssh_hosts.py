@@ -76,11 +76,11 @@ def test_a_run_uses_hosts_loses_one_and_leaves_nothing_behind(path: str, tmp_pat
     train = python(*command, variables={"PATH": path}, stdout=subprocess.DEVNULL, stderr=None)
     with killed_at_last(train):
         wait_until(lambda: len(workers(home)) == 2, 60)
-        wait_until(lambda: metrics.last(folder).get("agent_steps", 0) > 0, 60)
+        wait_until(lambda: metrics.read_last_row(folder).get("agent_steps", 0) > 0, 60)
         secrets = (home / ".zerobeast").glob("x-*/keys/secret/*")
         assert sorted(file.name for file in secrets) == ["actor.key_secret"] * 2 + ["broker.key_secret"] * 2
         below = psutil.Process(train.pid).children(recursive=True)
         next(each for each in below if each.name() == "ssh" and "one" in each.cmdline()).kill()
         assert train.wait(240) == 0
-    assert metrics.last(folder)["agent_steps"] == 60_000
+    assert metrics.read_last_row(folder)["agent_steps"] == 60_000
     wait_until(lambda: not workers(home) and not list((home / ".zerobeast").iterdir()), 30)

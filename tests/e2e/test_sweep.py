@@ -10,7 +10,7 @@ import yaml
 
 import zerobeast as zb
 from tests.build.commands import SMALL, beast, done, steps
-from tests.helpers import finished, killed_at_last, wait_until
+from tests.helpers import killed_at_last, wait_for_end, wait_until
 from zerobeast.common.config.layers import read_yaml
 
 SETTINGS = {
@@ -44,7 +44,7 @@ def test_a_sweep_goes_on_after_ctrl_c_and_after_kill_9_and_a_failed_run_stops_no
         wait_until(lambda: (first / "checkpoint.pt").exists(), 200)
         cores = [service.cpu_affinity() for service in services(first.parent) if service.name() != "beast"]
         process.send_signal(signal.SIGINT)
-        code, out, _ = finished(process)
+        code, out, _ = wait_for_end(process)
     assert (code, "was interrupted" in out) == (130, True), out
     assert all(len(own) == 1 for own in cores), "each run stays on its own core"
     assert services(folder) == []
@@ -53,12 +53,12 @@ def test_a_sweep_goes_on_after_ctrl_c_and_after_kill_9_and_a_failed_run_stops_no
     process = beast("sweep", file)
     with killed_at_last(process):
         wait_until(lambda: steps(first) > before, 200)
-        code, _, error = finished(beast("sweep", file))
+        code, _, error = wait_for_end(beast("sweep", file))
         assert (code, "already running" in error) == (2, True), error
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
 
-    code, out, error = finished(beast("sweep", file))
+    code, out, error = wait_for_end(beast("sweep", file))
     assert code == 1, error
     assert "| agent steps |" in out, "what is done is compared"
     *failed, remark = error.splitlines()
@@ -70,7 +70,7 @@ def test_a_sweep_goes_on_after_ctrl_c_and_after_kill_9_and_a_failed_run_stops_no
     assert services(folder) == []
 
     starts = events(folder, "start")
-    assert finished(beast("sweep", file))[0] == 1
+    assert wait_for_end(beast("sweep", file))[0] == 1
     assert sorted(events(folder, "start")[len(starts) :]) == [names[1], names[3]], "runs that are done are left alone"
 
 
@@ -83,7 +83,7 @@ def test_a_run_begins_from_another_under_changed_settings_also_from_python(tmp_p
     assert (tree["parent"], tree["total_steps"]) == ({"run": "base", "agent_steps": 3000}, 3000)
     assert steps(tmp_path / "harder") == 3000
     for flags in (("--from", "base", "--name", "wider", "--net.hidden_size", "32"), ("--from", "best", "--name", "x")):
-        code, _, error = finished(beast(*train, *flags))
+        code, _, error = wait_for_end(beast(*train, *flags))
         assert (code, error.count("\n")) == (2, 1)
     run = zb.train(root=tmp_path, name="again", from_run="harder", total_steps=2000, progress=False)
     assert (run.config.parent.run, run.config.net.hidden_size) == ("harder", 16)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import finished, python
+from tests.helpers import python, wait_for_end
 
 pytestmark = pytest.mark.timeout(600)
 PIXELS = "tests.extras.pixels_env:cheetah"
@@ -33,7 +33,9 @@ def test_it_is_learned_from(needs: str, env_id: str, flags: tuple[str, ...], tmp
     if not (find_spec(needs) or find_library(needs)):
         pytest.skip(f"{needs} is not installed")
     run = ("--root", tmp_path, "--env", env_id, *flags, *SMALL.split())
-    code, out, error = finished(python("-m", "zerobeast", "train", *run, variables={"MUJOCO_GL": "egl"}, cwd=tmp_path))
+    code, out, error = wait_for_end(
+        python("-m", "zerobeast", "train", *run, variables={"MUJOCO_GL": "egl"}, cwd=tmp_path)
+    )
     assert code == 0, out[-3000:] + error[-3000:]
     with (tmp_path / "run" / "metrics.csv").open() as file:
         *_, last = csv.DictReader(file)

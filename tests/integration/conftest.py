@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.build.brokers import OpenStage, Stage, stage
-from tests.build.learners import FakeActor, Opener, OpenRun, opened, run_config
+from tests.build.learners import FakeActor, Opener, OpenRun, open_learner, run_config
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context, ServerPort
 from zerobeast.common.wire.messages import Plane
@@ -69,6 +69,6 @@ def open_run(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> Iterator[Ope
 
         def make(injected: Mapping[str, Any] = MappingProxyType({}), **settings: Any) -> OpenRun:
             config = run_config(tmp_path, **{"endpoint": f"ipc://{tmp_path}/l", **settings})
-            return OpenRun(stack.enter_context(opened(config, **injected)), partial(actor_of, config))
+            return OpenRun(stack.enter_context(open_learner(config, **injected)), partial(actor_of, config))
 
         yield make

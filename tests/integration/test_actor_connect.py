@@ -12,7 +12,7 @@ import pytest
 
 from tests.build.brokers import OpenStage
 from tests.build.clients import ENV, OFFERS, T, answer
-from tests.build.envservers import running
+from tests.build.envservers import run_env_server
 from tests.build.odd import ODD
 from tests.helpers import free_port, poll, wait_until
 from zerobeast.clients.env_client import EnvClient
@@ -129,8 +129,8 @@ def test_an_actors_own_standstill_is_not_taken_for_silence_of_its_servers(world:
 
 def test_groups_spread_over_the_servers_of_a_name_and_leave_one_that_ends(world: World) -> None:
     port = free_port(9)
-    with running(f"tcp://127.0.0.2:{port}") as here, ExitStack() as ending:
-        there = ending.enter_context(running(f"tcp://127.0.0.3:{port}"))
+    with run_env_server(f"tcp://127.0.0.2:{port}") as here, ExitStack() as ending:
+        there = ending.enter_context(run_env_server(f"tcp://127.0.0.3:{port}"))
         actor = world.actor("both", port, timeouts=replace(PATIENT, silent=1e6))
         wait_until(lambda: all([world.hosts_sessions(server, 1, actor) for server in (here, there)]))
         wait_until(lambda: world.turn(actor, 0.02, 0.01) or all(group.steps.stream.open for group in actor.groups))
@@ -141,13 +141,13 @@ def test_groups_spread_over_the_servers_of_a_name_and_leave_one_that_ends(world:
 
 def test_an_unreachable_server_is_left_soon_and_groups_go_to_one_that_joins(world: World) -> None:
     port = free_port(9)
-    with running(f"tcp://127.0.0.2:{port}") as here:  # nothing listens at 127.0.0.3
+    with run_env_server(f"tcp://127.0.0.2:{port}") as here:  # nothing listens at 127.0.0.3
         actor, started = world.actor("both", port), world.now
         wait_until(lambda: world.hosts_sessions(here, 2, actor))
         assert TIMEOUTS.absent < world.now - started < TIMEOUTS.silent
         world.hosts["both"] = ["127.0.0.2"]
         world.turn(actor, TIMEOUTS.lookup)
-        with running(f"tcp://127.0.0.4:{port}") as there:
+        with run_env_server(f"tcp://127.0.0.4:{port}") as there:
             world.hosts["both"] = ["127.0.0.2", "127.0.0.4"]
             world.now += TIMEOUTS.lookup
             wait_until(lambda: world.hosts_sessions(there, 1, actor))
@@ -156,7 +156,7 @@ def test_an_unreachable_server_is_left_soon_and_groups_go_to_one_that_joins(worl
 
 def test_a_server_that_is_still_making_environments_is_waited_for(world: World) -> None:
     port = free_port(9)
-    with running(f"tcp://127.0.0.1:{port}"):
+    with run_env_server(f"tcp://127.0.0.1:{port}"):
         actor = world.actor("127.0.0.1", port, one=ODD, make_s=2.0)
         stream = actor.groups[0].steps.stream
         signs = 0
@@ -278,7 +278,7 @@ def test_a_broker_has_work_while_requests_wait_for_weights(open_stage: OpenStage
 
 
 def test_an_env_server_has_work_while_an_environment_owes_a_step(context: Context, ipc: str) -> None:
-    with running(ipc) as server:
+    with run_env_server(ipc) as server:
         assert server.idle()
         with EnvClient(context, ipc, {"id": ODD, "kwargs": {"at": 1, "deed": "hang"}}, 1, seed=0) as client:
             client.reset()
@@ -299,7 +299,7 @@ def test_an_actor_has_no_work_while_its_environments_are_made_but_has_while_nobo
             poll(actor, 0.01)
             actor.tick(actor.clock())
             assert not actor.idle()
-        with running(ipc, workers=1) as server:
+        with run_env_server(ipc, workers=1) as server:
             wait_until(lambda: (poll(actor, 0.01), actor.idle() and bool(server.table))[1])
             assert server.idle()
             wait_until(lambda: (poll(actor, 0.01), actor.groups[0].steps.stream.open)[1])

@@ -12,9 +12,9 @@ import pytest
 from torch import nn
 
 from tests.build.brokers import ECHO_ENV, ECHO_POLICY, Client, OpenStage, Stage
-from tests.build.errors import refused as expected
+from tests.build.errors import refuses as expected
 from tests.helpers import wait_until
-from zerobeast.common.errors import Refused
+from zerobeast.common.errors import RequestRefused
 from zerobeast.common.wire.messages import Kind, Reason
 from zerobeast.common.wire.session import YIELDS_S
 from zerobeast.common.wire.spaces import ArraySpace
@@ -234,7 +234,7 @@ OTHER = nn.Linear(3, 3)
 
 def refused(client: Client) -> str:
     """Send HELLO until the broker refuses for good, and return why."""
-    with expected(kind=Refused, reason=Reason.TERMS) as caught:
+    with expected(kind=RequestRefused, reason=Reason.TERMS) as caught:
         client.until(Reply.WELCOME)
     return str(caught.error)
 

@@ -12,7 +12,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from tests.build.envs import COUNTER
-from tests.build.envservers import running
+from tests.build.envservers import run_env_server
 from tests.helpers import free_port, killed_at_last, python
 from zerobeast import ClusterVectorEnv
 from zerobeast.common.errors import ConfigError, PeerLost
@@ -30,7 +30,7 @@ class Servers:
         self.stack = stack
         self.endpoints = [f"tcp://127.0.0.1:{free_port()}" for _ in range(3)]
         self.sound = stack.enter_context(ExitStack())
-        self.sound.enter_context(running(self.endpoints[0], in_process=True))  # no two: each sets variables
+        self.sound.enter_context(run_env_server(self.endpoints[0], in_process=True))  # no two: each sets variables
         self.start(2, self.sound)
         self.process = self.start(1, stack)
 
@@ -139,10 +139,10 @@ def test_when_all_servers_are_lost_there_is_a_mask_and_in_the_end_an_error(serve
 
 
 def test_a_reset_keeps_its_seed_in_a_new_server_and_time_before_step_wait_does_not_count(ipc: str) -> None:
-    with running(ipc, in_process=True):
+    with run_env_server(ipc, in_process=True):
         envs = opened([ipc], step_timeout_s=1.0).__enter__()
         envs.reset(seed=5)
-    with running(ipc, in_process=True), closing(envs):
+    with run_env_server(ipc, in_process=True), closing(envs):
         obs, infos = envs.reset(seed=9)
         assert obs[:, 1].tolist() == list(range(9, 9 + N))
         assert "lost" not in infos
@@ -153,7 +153,7 @@ def test_a_reset_keeps_its_seed_in_a_new_server_and_time_before_step_wait_does_n
 
 def test_bad_arguments_and_absent_servers_are_refused(ipc: str) -> None:
     other = f"{ipc}2"
-    with running(ipc, in_process=True), running(other, in_process=True):
+    with run_env_server(ipc, in_process=True), run_env_server(other, in_process=True):
         for endpoints, settings, error, named in (
             (ipc, {}, ConfigError, "1 to 7"),
             ([ipc] * 8, {}, ConfigError, "1 to 7"),

@@ -16,15 +16,15 @@ from typing import IO, Any
 
 import pytest
 
-from tests.build.errors import refused
-from tests.helpers import finished, free_port, killed_at_last, python, wait_until
+from tests.build.errors import refuses
+from tests.helpers import free_port, killed_at_last, python, wait_for_end, wait_until
 from tests.integration import trivial_service
 from zerobeast.common.config.process import Instance
 from zerobeast.common.health.pages import fetch_page
-from zerobeast.common.health.status import ExitRecord, State, read
+from zerobeast.common.health.status import ExitRecord, State, read_status
 from zerobeast.common.process.roles import ROLES
-from zerobeast.common.process.signals import handled
-from zerobeast.common.process.usage import PLENTY
+from zerobeast.common.process.signals import handle_signals
+from zerobeast.common.process.usage import PREFERRED_FILES
 from zerobeast.common.service import entry
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire.messages import PROTOCOL_VERSION
@@ -63,7 +63,7 @@ def _few_files() -> None:
 
 def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
     """The exit code and what was said on stderr."""
-    code, _, errors = finished(process)
+    code, _, errors = wait_for_end(process)
     return code, errors
 
 
@@ -87,7 +87,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: list[tuple[Any,
     """Run the trivial service in this process, with `tmp_path` as its root; returns the exit code."""
 
     def run(*flags: str | Path, role: str = "trivial", build: entry.Build = trivial_service.build) -> int:
-        with handled(SIGNALS, lambda *_: pytest.fail("a signal came late")), monkeypatch.context() as patch:
+        with handle_signals(SIGNALS, lambda *_: pytest.fail("a signal came late")), monkeypatch.context() as patch:
             patch.setattr(os, "environ", {**os.environ})
             patch.setattr(sys, "path", [*sys.path])
             patch.setattr(logging.getLogger(), "handlers", [])
@@ -103,7 +103,7 @@ def test_a_signal_ends_it_with_0_after_draining_if_there_is_a_service(
     here: Callable[..., int], tmp_path: Path, name: str, early: str, steps: str
 ) -> None:
     assert here("--status-file", tmp_path / "trivial.json", "--name", early + name) == 0
-    assert read(tmp_path / "trivial.json").end == ExitRecord("stopped", f"by {name}")
+    assert read_status(tmp_path / "trivial.json").end == ExitRecord("stopped", f"by {name}")
     assert (tmp_path / "steps").read_text() == steps
 
 
@@ -134,13 +134,15 @@ def test_its_status_file_its_health_page_and_the_first_line_of_its_log_say_what_
     assert page["pid"] == process.pid
     assert os.sched_getscheduler(process.pid) == os.SCHED_BATCH, "it keeps its core for longer, as it may compute"
     limits = Path(f"/proc/{process.pid}/limits").read_text()
-    assert re.search(rf"Max open files\s+{min(hard, PLENTY)}\s+{hard}\s", limits), "as many as the system allows"
+    assert re.search(rf"Max open files\s+{min(hard, PREFERRED_FILES)}\s+{hard}\s", limits), (
+        "as many as the system allows"
+    )
     process.terminate()
     first, second, *_, last = finish(process)[1].splitlines()
     parts = (f", protocol {PROTOCOL_VERSION}, ", "learner.window=3 (flag)", "seed=9 (environment)")
     assert [part for part in parts if part not in first] == []
     assert ("--ppo.clip has no effect" in second, last.endswith("ended as stopped: by SIGTERM")) == (True, True)
-    assert read(status) == (process.pid, socket.gethostname(), "", ExitRecord("stopped", "by SIGTERM"))
+    assert read_status(status) == (process.pid, socket.gethostname(), "", ExitRecord("stopped", "by SIGTERM"))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +161,7 @@ def test_a_failure_is_sentences_and_its_exit_code(
     status = tmp_path / "status.json"
     assert here("--status-file", status, "--name", *name.split()) == code
     state: State = "crashed" if code == 1 else "failed"
-    assert read(status).end == ExitRecord(state, "\n".join(lines), code)
+    assert read_status(status).end == ExitRecord(state, "\n".join(lines), code)
     errors = capsys.readouterr().err
     assert [line for line in errors.splitlines() if line.startswith("trivial: ")] == [f"trivial: {x}" for x in lines]
     assert "Traceback" not in errors
@@ -172,7 +174,7 @@ def test_a_bug_keeps_its_traceback_and_a_full_disk_for_the_log_changes_no_exit_c
     status = tmp_path / "status.json"
     with pytest.raises(KeyError):
         here("--status-file", status, "--name", "bug")
-    assert read(status).end == ExitRecord("crashed", "KeyError: 'bug'", 1)
+    assert read_status(status).end == ExitRecord("crashed", "KeyError: 'bug'", 1)
     assert "close" in (tmp_path / "steps").read_text()
     for name, code in (("lost", 75), ("bug", 1)):  # sentences and a traceback
         with Path("/dev/full").open("w") as full:
@@ -203,7 +205,7 @@ def test_services_of_one_process_have_pages_and_status_files_of_their_own(
 
     class Looks(trivial_service.Trivial):
         def take(self) -> None:
-            address = read(tmp_path / f"{self.role}-3.json").health
+            address = read_status(tmp_path / f"{self.role}-3.json").health
             found[self.role] = address, fetch_page(address)["role"]
             self.outcome = "all is done"
             self.stop()
@@ -213,7 +215,7 @@ def test_services_of_one_process_have_pages_and_status_files_of_their_own(
     assert here(*flags, role="worker", build=lambda _, *given: [kind(*given) for kind in kinds]) == 0
     expected = {"broker": port, "actor": port + 1}
     assert found == {role: (f"127.0.0.1:{number}", role) for role, number in expected.items()}
-    assert [read(tmp_path / f"{role}-3.json").end.state for role in expected] == ["finished"] * 2
+    assert [read_status(tmp_path / f"{role}-3.json").end.state for role in expected] == ["finished"] * 2
 
 
 def test_help_and_health_start_no_service(here: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
@@ -224,7 +226,7 @@ def test_help_and_health_start_no_service(here: Callable[..., int], capsys: pyte
 
 def test_a_process_has_the_services_of_its_role_and_several_have_not_one_key() -> None:
     assert [type(each).__name__ for each in entry.services_of("actor", RunConfig(), Instance(index=0))] == ["Actor"]
-    with refused():
+    with refuses():
         entry.services_of("worker", RunConfig.model_validate({"security": {"secret": "a"}}), Instance(index=0))
 
 
@@ -348,9 +350,9 @@ if __name__ == "__main__":
 def test_processes_that_a_command_spawns_do_not_prefer_the_folder_either(folder: Path) -> None:
     (folder / "bin").mkdir()
     (folder / "bin" / "beast.py").write_text(COMMAND)  # a script, as pip makes one
-    code, _, errors = finished(python("bin/beast.py", cwd=folder))
+    code, _, errors = wait_for_end(python("bin/beast.py", cwd=folder))
     assert code == 0, errors
     for name in OF_PYTHON:  # which a service that is started without -P looks for earlier
         (folder / f"{name}.py").unlink()
-    assert finished(python("-m", "zerobeast.services.broker", "--help", cwd=folder))[0] == 0
+    assert wait_for_end(python("-m", "zerobeast.services.broker", "--help", cwd=folder))[0] == 0
     assert not (folder / "sprung").exists()

@@ -9,15 +9,15 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Graph, Sequence, Text, Tuple
 
 from tests.build.envs import STAGED
-from tests.build.envservers import running
+from tests.build.envservers import run_env_server
 from tests.build.groups import CONFIG, SERVERS, Broker, EnvServer, Learner, Message, Play
 from tests.build.streams import ListedRun
 from zerobeast import ConfigError, Context, EnvError, OwnEnv, RemoteVectorEnv
 from zerobeast.common.settings import EnvConfig, EnvServerConfig, RunConfig
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.services.envserver.catalogue import make_vector_env
-from zerobeast.services.envserver.check import look
-from zerobeast.services.envserver.spaces import arrays
+from zerobeast.services.envserver.env_check import check_env
+from zerobeast.services.envserver.spaces import split_arrays
 from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.testing.sessions import Session, session
 
@@ -37,7 +37,7 @@ def test_every_reset_has_the_options_and_the_progress_of_that_time(apart: bool) 
 
 
 def test_a_client_that_trains_nothing_has_all_progress(context: Context, ipc: str) -> None:
-    with running(ipc, in_process=True):
+    with run_env_server(ipc, in_process=True):
         envs = RemoteVectorEnv(ipc, STAGED, 1, env={"options": OPTIONS}, context=context)
         assert envs.reset()[0].tolist() == [[1, 7]]
         envs.close()
@@ -147,17 +147,19 @@ def test_other_entries_are_refused(env_id: str, left_out: str, named: str) -> No
 def test_the_rest_of_a_tuple_is_a_dict_by_number_in_which_tuples_are_read() -> None:
     left_out = (*UNWANTED, "log.0")
     env = EnvConfig(id=f"{__name__}:InTuple", leave_out=left_out)
-    spec, *_ = look(RunConfig(env=env), env.id)
+    spec, *_ = check_env(RunConfig(env=env), env.id)
     own = OwnEnv("Talking-v0", InTuple().observation_space, Discrete(2), leave_out=left_out)
     assert own.spec.obs == spec.obs
     seen = InTuple().reset(seed=1)[0]
     row = own.row(seen)
     np.testing.assert_array_equal(row["obs"]["log"]["2"][0], seen["log"][2])
-    assert [path for path, *_ in arrays("obs", spec.obs, seen)] == ["obs.log.1", "obs.log.2"], "as policies read them"
+    assert [path for path, *_ in split_arrays("obs", spec.obs, seen)] == ["obs.log.1", "obs.log.2"], (
+        "as policies read them"
+    )
 
 
 def test_remote_environments_leave_out_what_they_are_asked_to(context: Context, ipc: str) -> None:
-    with running(ipc, in_process=True):
+    with run_env_server(ipc, in_process=True):
         with pytest.raises(ConfigError, match=r"env\.leave_out log\.text"):
             RemoteVectorEnv(ipc, TALKING, 2, context=context)
         terms = {"leave_out": [*UNWANTED, "log.text"]}

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.build.envs import COUNTER
-from tests.build.envservers import running
+from tests.build.envservers import run_env_server
 from tests.helpers import bring, wait_until
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.errors import BeastError, ConfigError, LocalProtocolError
@@ -28,7 +28,7 @@ from zerobeast.services.envserver.backend import GROUP, Backend, VectorRequest
 from zerobeast.services.envserver.gymnasium_backend import NativeVectorEnv
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
 from zerobeast.services.envserver.service import EnvServer
-from zerobeast.testing.served import Peer, env_server
+from zerobeast.testing.driven_peers import Peer, env_server
 
 INFO = "tests.build.envs:Info-v0"
 N = 5  #: makes two parts of Atari games, and two slices of worker processes
@@ -36,7 +36,7 @@ N = 5  #: makes two parts of Atari games, and two slices of worker processes
 
 @pytest.fixture
 def server(ipc: str) -> Iterator[EnvServer]:
-    with running(ipc, in_process=True) as server:
+    with run_env_server(ipc, in_process=True) as server:
         yield server
 
 
@@ -54,7 +54,7 @@ def test_what_no_client_may_ask_is_refused_and_counted_and_the_session_goes_on(s
     bad_steps: list[Frames] = [(actions(10, 0),), (actions(0, -1),), (actions(0),), (actions(0, 0, 0),)]
     bad_steps += [(actions(0, 0), b"more"), (b"",), ()]
     with peer_of(ipc) as peer:
-        peer.welcomed()
+        peer.open_session()
         peer.push(2)  # a step before the first reset
         assert peer.answer(2).header.body[0] == Reason.TERMS
         peer.ask(1)
@@ -78,8 +78,8 @@ def test_a_full_server_answers_busy(
     ipc: str, monkeypatch: pytest.MonkeyPatch, most: int, settings: dict[str, Any]
 ) -> None:
     monkeypatch.setattr(sessions, "MAX_SESSIONS", most)
-    with running(ipc, in_process="max_workers" not in settings, **settings) as server, peer_of(ipc) as peer:
-        peer.welcomed()
+    with run_env_server(ipc, in_process="max_workers" not in settings, **settings) as server, peer_of(ipc) as peer:
+        peer.open_session()
         peer.slot = 1
         refusal = peer.hello()
         assert (refusal.kind, refusal.body[0], len(server.table)) == (Kind.ERROR, Reason.BUSY, 1)
@@ -88,7 +88,10 @@ def test_a_full_server_answers_busy(
 
 def test_a_process_that_ends_in_a_reset_is_replaced_by_one_like_it(context: Context, ipc: str, tmp_path: Path) -> None:
     file, twin = tmp_path / "gone", gymnasium.make_vec(INFO, N, vectorization_mode="sync")
-    with running(ipc, workers=2) as server, EnvClient(context, ipc, {"id": INFO}, N, seed=0, infos=True) as client:
+    with (
+        run_env_server(ipc, workers=2) as server,
+        EnvClient(context, ipc, {"id": INFO}, N, seed=0, infos=True) as client,
+    ):
         client.reset()
         rows = client.reset(seed=9, options={"start": 4, "exit_once": str(file)})
         assert file.exists()
@@ -116,14 +119,14 @@ def test_a_process_that_ends_in_a_reset_is_replaced_by_one_like_it(context: Cont
 def test_invalid_seeds_and_options_are_refused(
     context: Context, ipc: str, env_id: str, wrong: dict[str, Any], error: type[Exception], named: str
 ) -> None:
-    with running(ipc, in_process=True), EnvClient(context, ipc, {"id": env_id}, 1, seed=0) as client:
+    with run_env_server(ipc, in_process=True), EnvClient(context, ipc, {"id": env_id}, 1, seed=0) as client:
         with pytest.raises(error, match=named):
             client.reset(**wrong)
 
 
 def test_an_invalid_mask_is_refused_and_the_session_goes_on(context: Context, ipc: str) -> None:
     some = np.arange(N) == 2
-    with running(ipc, in_process=True):
+    with run_env_server(ipc, in_process=True):
         with EnvClient(context, ipc, {"id": "CartPole-v1"}, N, seed=0) as client:
             client.reset()
             for wrong in ({"mask": some}, {"seed": [*range(N)]}):  # they are reset all together
@@ -188,14 +191,14 @@ def waiting(server: EnvServer, endpoint: str, seed: int, num_envs: int, making: 
     """A client that is told to wait while so many sessions are made."""
     terms = {"env": {"id": "slow/CartPole-v1"}, "num_envs": num_envs, "seed": seed}
     peer = Peer(replace(env_server(endpoint, {}), terms=terms))
-    peer.sent_until(Header(Kind.HELLO, peer.port.sender, body=(terms,)), (), lambda heard: heard.kind is Kind.HERE)
+    peer.send_until(Header(Kind.HELLO, peer.port.sender, body=(terms,)), (), lambda heard: heard.kind is Kind.HERE)
     wait_until(lambda: server.report()["sessions_making"] == making)
     return peer
 
 
 @pytest.mark.parametrize("how", ["BYE", "its connection ends"])
 def test_a_client_that_leaves_while_it_waits_costs_nothing(ipc: str, how: str) -> None:
-    with running(ipc) as server, waiting(server, ipc, 0, 4096, making=1) as first:
+    with run_env_server(ipc) as server, waiting(server, ipc, 0, 4096, making=1) as first:
         with waiting(server, ipc, 5000, 1, making=2) as second:
             if how == "BYE":
                 second.bye()
@@ -210,7 +213,7 @@ def test_a_client_that_leaves_while_it_waits_costs_nothing(ipc: str, how: str) -
 def test_a_session_in_the_making_is_not_closed_as_unused(ipc: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "UNUSED_S", -1.0)
     monkeypatch.setattr(session, "SWEEP_PERIOD_S", 0.0)
-    with running(ipc) as server, waiting(server, ipc, 0, 200, making=1) as peer:
+    with run_env_server(ipc) as server, waiting(server, ipc, 0, 200, making=1) as peer:
         peer.send(Header(Kind.HELLO, peer.port.sender, body=(peer.server.terms,)))
         wait_until(lambda: len(server.table) == 0)
     assert len(begun) == 200 / AT_ONCE, "it is made once and to the end, and only then looks unused"
@@ -219,7 +222,7 @@ def test_a_session_in_the_making_is_not_closed_as_unused(ipc: str, monkeypatch: 
 @pytest.mark.parametrize("at", ["collect", "reset"])
 def test_whatever_a_backend_raises_ends_its_own_session_alone(context: Context, ipc: str, at: str) -> None:
     env = {"id": "broken/A-v0", "kwargs": {"at": at}}
-    with running(ipc) as server, EnvClient(context, ipc, {"id": "CartPole-v1"}, 1, seed=0) as other:
+    with run_env_server(ipc) as server, EnvClient(context, ipc, {"id": "CartPole-v1"}, 1, seed=0) as other:
         with pytest.raises(BeastError, match=f"KeyError: '{at}'"), EnvClient(context, ipc, env, 1, seed=0) as client:
             client.reset()
         other.reset()
@@ -233,7 +236,7 @@ def test_a_storm_of_greetings_starts_few_processes_at_a_time(
     context: Context, endpoint: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sessions, "MAX_IN_THE_MAKING", 2)
-    with running(endpoint, workers=1) as server, ExitStack() as stack:
+    with run_env_server(endpoint, workers=1) as server, ExitStack() as stack:
         ports = [ClientPort(context, Plane.STEPS, endpoint, random_id()) for _ in range(12)]
         most = 0
 
@@ -266,7 +269,7 @@ def reply(port: ClientPort, **changes: Any) -> Header:
 
 def test_a_server_without_file_descriptors_refuses_and_goes_on(context: Context, endpoint: str) -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with running(endpoint, workers=1) as server, ExitStack() as stack:
+    with run_env_server(endpoint, workers=1) as server, ExitStack() as stack:
         first, second = (
             stack.enter_context(closing(ClientPort(context, Plane.STEPS, endpoint, random_id()))) for _ in range(2)
         )

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from tests.build.envs import COUNTER, ON_PURPOSE
-from tests.build.envservers import running
+from tests.build.envservers import run_env_server
 from tests.build.odd import HOME, NUMBERED, ODD
 from tests.helpers import killed_at_last, python, running_still, wait_until
 from zerobeast.clients.env_client import EnvClient
@@ -24,11 +24,11 @@ from zerobeast.common.errors import ConfigError, EnvError, PeerLost
 from zerobeast.common.process import endings, usage
 from zerobeast.common.settings import EnvConfig, RunConfig
 from zerobeast.common.transport import Context
-from zerobeast.common.wire.episodes import lost_of
+from zerobeast.common.wire.episodes import read_lost
 from zerobeast.services.envserver import service, workers
-from zerobeast.services.envserver.agents import shard
+from zerobeast.services.envserver.agents import make_shard
 from zerobeast.services.envserver.catalogue import make_env
-from zerobeast.services.envserver.check import look
+from zerobeast.services.envserver.env_check import check_env
 from zerobeast.services.envserver.shard import FRESH_AFTER
 from zerobeast.services.envserver.worker import Wear
 from zerobeast.services.envserver.workers import WorkerVectorEnv
@@ -54,7 +54,7 @@ def children() -> list[psutil.Process]:
 
 
 def test_an_environment_that_fails_for_good_ends_its_session_with_the_reason(context: Context, ipc: str) -> None:
-    with running(ipc) as server:
+    with run_env_server(ipc) as server:
         with EnvClient(context, ipc, counter(raise_at=1), 1, seed=0) as client:
             client.reset()
             with pytest.raises(ConfigError, match=ON_PURPOSE) as caught:
@@ -72,7 +72,7 @@ def test_an_environment_that_fails_for_good_ends_its_session_with_the_reason(con
 def test_after_some_failures_the_next_try_is_in_a_fresh_process(context: Context, ipc: str, tmp_path: Path) -> None:
     once = tmp_path / "once"
     env = {"id": ODD, "kwargs": {"at": -1, "deed": "spoil", "once": str(once)}}
-    with running(ipc) as server, EnvClient(context, ipc, env, 1, seed=0) as client:
+    with run_env_server(ipc) as server, EnvClient(context, ipc, env, 1, seed=0) as client:
         client.reset()
         once.touch()
         step_until(client, first=True)
@@ -83,7 +83,7 @@ def test_after_some_failures_the_next_try_is_in_a_fresh_process(context: Context
 def test_a_process_that_can_make_no_environment_is_replaced_too(context: Context, ipc: str, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     env = {"id": ODD, "kwargs": {"broken": str(broken)}}
-    with running(ipc) as server, EnvClient(context, ipc, env, 1, seed=0) as client:
+    with run_env_server(ipc) as server, EnvClient(context, ipc, env, 1, seed=0) as client:
         client.reset()
         broken.touch()
         children()[0].kill()
@@ -94,7 +94,7 @@ def test_a_process_that_can_make_no_environment_is_replaced_too(context: Context
 
 
 def test_a_process_that_dies_is_replaced_and_the_others_go_on(context: Context, ipc: str) -> None:
-    with running(ipc, workers=2) as server, EnvClient(context, ipc, counter(), 2, seed=5) as client:
+    with run_env_server(ipc, workers=2) as server, EnvClient(context, ipc, counter(), 2, seed=5) as client:
         client.reset()
         client.step([0, 0])
         victim, survivor = sorted(children(), key=lambda child: child.create_time())
@@ -119,7 +119,7 @@ def test_a_process_that_ends_in_each_step_loses_the_session(monkeypatch: pytest.
         envs.reset()
         for _ in range(2):
             envs.step()
-            assert [tuple(lost) for lost in lost_of(envs.episodes)] == [("exit code 7", 0)]
+            assert [tuple(lost) for lost in read_lost(envs.episodes)] == [("exit code 7", 0)]
         with pytest.raises(EnvError, match="3 times"):
             envs.step()
 
@@ -130,7 +130,7 @@ def test_what_environments_start_ends_with_their_worker(
 ) -> None:
     family = tmp_path / "family"
     env = {"id": ODD, "kwargs": {"family": str(family), "method": method}}
-    with running(ipc), EnvClient(context, ipc, env, 1, seed=0) as client:
+    with run_env_server(ipc), EnvClient(context, ipc, env, 1, seed=0) as client:
         client.reset()
         (worker,), first = children(), int(family.read_text())
         worker.kill()
@@ -145,7 +145,7 @@ def test_what_environments_start_ends_with_their_worker(
 def test_the_limit_is_that_of_each_environment(monkeypatch: pytest.MonkeyPatch, together: bool, longest: str) -> None:
     monkeypatch.setattr(workers, "MAX_DEATHS", 1)
     kwargs = {"reset_s": 0.3, "at": 1, "deed": "hang"}
-    make = partial(shard, ODD, partial(make_env, ODD, kwargs), config=EnvConfig(id=ODD))
+    make = partial(make_shard, ODD, partial(make_env, ODD, kwargs), config=EnvConfig(id=ODD))
     env = WorkerVectorEnv(ODD, make, 4, 0, workers=1, together=together)
 
     def finish(limit_s: float) -> None:
@@ -163,12 +163,12 @@ def test_the_limit_is_that_of_each_environment(monkeypatch: pytest.MonkeyPatch, 
             finish(0.1)
     finally:
         env.close()
-        wait_until(lambda: env.closed(force=True))
+        wait_until(lambda: env.release(force=True))
 
 
 def test_an_environment_that_hangs_holds_up_no_other_session(context: Context, ipc: str, tmp_path: Path) -> None:
     lock = tmp_path / "lock"
-    with running(ipc, workers=1), EnvClient(context, ipc, counter(block_file=str(lock)), 1, seed=0) as slow:
+    with run_env_server(ipc, workers=1), EnvClient(context, ipc, counter(block_file=str(lock)), 1, seed=0) as slow:
         slow.reset()
         lock.touch()
         slow.begin_step([4])
@@ -185,7 +185,7 @@ def test_an_environment_that_never_answers_is_killed_when_its_client_goes_and_ot
 ) -> None:
     monkeypatch.setattr(service, "CLOSE_LIMIT_S", 0.2)
     lock = tmp_path / "lock"
-    with running(ipc):
+    with run_env_server(ipc):
         other = EnvClient(context, ipc, counter(), 1, seed=0)
         client = EnvClient(context, ipc, counter(block_file=str(lock)), 1, seed=0)
         client.reset()
@@ -235,12 +235,12 @@ def alive(folder: Path) -> dict[str, str]:
 
 def test_every_environment_of_any_server_has_a_number_of_its_own(context: Context, ipc: str, tmp_path: Path) -> None:
     env = numbered(tmp_path)
-    with running(ipc, workers=2), EnvClient(context, ipc, env, 3, seed=0) as client:
+    with run_env_server(ipc, workers=2), EnvClient(context, ipc, env, 3, seed=0) as client:
         client.reset()
-        with running(f"{ipc}.2", in_process=True), EnvClient(context, f"{ipc}.2", env, 2, seed=0) as other:
+        with run_env_server(f"{ipc}.2", in_process=True), EnvClient(context, f"{ipc}.2", env, 2, seed=0) as other:
             other.reset()
             assert len(alive(tmp_path)) == 5
-            assert look(RunConfig(env=EnvConfig.model_validate(env)), env["id"])[1] == 1, "it makes a sixth"
+            assert check_env(RunConfig(env=EnvConfig.model_validate(env)), env["id"])[1] == 1, "it makes a sixth"
         before = alive(tmp_path)
         assert len(before) == 3
         victim = max(before.values(), key=list(before.values()).count)
@@ -276,7 +276,7 @@ def test_first_processes_wear_at_different_times() -> None:
 
 def test_a_worn_process_is_replaced_between_two_episodes(context: Context, ipc: str, tmp_path: Path) -> None:
     with (
-        running(ipc, workers=1, max_episodes_per_process=4) as server,
+        run_env_server(ipc, workers=1, max_episodes_per_process=4) as server,
         EnvClient(context, ipc, numbered(tmp_path), 2, seed=0) as client,
     ):
         client.reset()
@@ -304,7 +304,7 @@ def test_memory_is_that_of_what_a_process_has_started_too(monkeypatch: pytest.Mo
 
 def test_a_bound_on_memory_below_that_of_a_fresh_process_is_refused(context: Context, ipc: str, tmp_path: Path) -> None:
     with (
-        running(ipc, max_process_memory_mb=20),
+        run_env_server(ipc, max_process_memory_mb=20),
         EnvClient(context, ipc, numbered(tmp_path), 1, seed=0) as client,
         pytest.raises(ConfigError, match=r"envserver\.max_process_memory_mb"),
     ):
@@ -318,7 +318,7 @@ def test_a_process_that_is_killed_is_reported_as_killed(
     group.write_text("oom_kill_disable 0\noom_kill 4\n")
     machine.write_text("oom_kill 4\n")
     monkeypatch.setattr(endings, "COUNTERS", {group: "here", machine: "elsewhere"})
-    with running(ipc), EnvClient(context, ipc, numbered(tmp_path), 1, seed=0) as client:
+    with run_env_server(ipc), EnvClient(context, ipc, numbered(tmp_path), 1, seed=0) as client:
         client.reset()
         machine.write_text("oom_kill 5\n")
         os.kill(int(alive(tmp_path).popitem()[1]), signal.SIGKILL)

@@ -16,13 +16,13 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.build.envservers import running
-from tests.helpers import finished, free_port, python, wait_until
+from tests.build.envservers import run_env_server
+from tests.helpers import free_port, python, wait_for_end, wait_until
 from zerobeast.cli.main import main
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import main as probe
 from zerobeast.common.health.pages import fetch_page
-from zerobeast.common.process.roles import HOSTED
+from zerobeast.common.process.roles import SERVICES_BY_PROCESS
 from zerobeast.common.service.base import Service
 from zerobeast.common.service.health_server import MAX_OPEN, STUCK_S, HealthServer
 from zerobeast.common.service.loop import Loop
@@ -120,7 +120,7 @@ def test_a_loop_that_hangs_is_reported_although_its_page_is_served() -> None:
         assert get(address, "/healthz")[0] == 200
         assert 'zerobeast_live{role="broker",run=""} 0.0' in get(address, "/metrics")[1]
         assert main(["health", "--endpoint", address]) == 1
-        worker.progressed()
+        worker.note_progress()
         assert get(address, "/livez")[0] == 200, "a turn that takes long and makes progress"
 
 
@@ -189,11 +189,11 @@ def test_a_server_of_another_kind_at_the_address_is_no_page(answer: bytes) -> No
 def test_the_command_of_a_container_reports_healthy_unhealthy_or_unreachable(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    with running(f"tcp://127.0.0.1:{free_port()}") as server, HealthServer(server, HealthConfig()) as page:
+    with run_env_server(f"tcp://127.0.0.1:{free_port()}") as server, HealthServer(server, HealthConfig()) as page:
         here = {"BEAST_HEALTH__HOST": "0.0.0.0", "BEAST_HEALTH__PORT": str(page.port)}
         wait_until(lambda: server.page.get("state") == "ready")
         process = python("-m", "zerobeast.services.envserver", "health", "--json", variables=here)  # as a container
-        code, out, error = finished(process)
+        code, out, error = wait_for_end(process)
         assert (code, error, json.loads(out)["services"][0]["page"]["role"]) == (0, "", "envserver")
     assert probe("envserver", [], here) == 2
     with served() as (_, address):
@@ -207,13 +207,15 @@ def test_a_worker_is_ready_once_all_its_services_are(capsys: pytest.CaptureFixtu
         first = free_port()
         here = {"BEAST_HEALTH__HOST": "127.0.0.1", "BEAST_HEALTH__PORT": str(first)}
         assert probe("worker", [], here) == 2
-        for number, role in enumerate(HOSTED["worker"]):
+        for number, role in enumerate(SERVICES_BY_PROCESS["worker"]):
             assert probe("worker", [], here) != 0
             stack.enter_context(served(HealthConfig(port=first + number), role=role))
             wait_until(lambda port=first + number: get(f"127.0.0.1:{port}", "/readyz")[0] == 200)
         capsys.readouterr()
         assert probe("worker", ["--json"], here) == 0
-        assert [each["role"] for each in json.loads(capsys.readouterr().out)["services"]] == list(HOSTED["worker"])
+        assert [each["role"] for each in json.loads(capsys.readouterr().out)["services"]] == list(
+            SERVICES_BY_PROCESS["worker"]
+        )
         assert probe("worker", ["--endpoint", f"127.0.0.1:{first + 1}"], {}) == 0
 
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from tests.build.learners import Clock, FakeActor, feed, learner_for, opened, rollout_rows, run_config
+from tests.build.learners import Clock, FakeActor, feed, learner_for, open_learner, rollout_rows, run_config
 from tests.helpers import wait_until
 from zerobeast.common.config.process import Instance
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
-from zerobeast.common.service import base, computing, entry, loop
+from zerobeast.common.service import base, computation, entry, loop
 from zerobeast.common.service.base import Service
 from zerobeast.common.service.health_server import HealthServer
 from zerobeast.common.service.loop import Loop
@@ -26,10 +26,10 @@ from zerobeast.services.actor.service import Actor
 from zerobeast.services.actor.waits import Timeouts
 from zerobeast.services.broker.service import Broker
 from zerobeast.services.envserver.service import EnvServer
-from zerobeast.services.learner import kept
+from zerobeast.services.learner import folder
 from zerobeast.services.learner.checkpoint import load_checkpoint
+from zerobeast.services.learner.coordination import SoloCoordinator
 from zerobeast.services.learner.service import Learner
-from zerobeast.services.learner.together import Alone
 from zerobeast.services.learner.update import Trainer
 
 
@@ -63,9 +63,9 @@ class Gate:
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """An update lasts, and is long, after a moment."""
-    monkeypatch.setattr(computing, "LASTING_S", 0.05)
+    monkeypatch.setattr(computation, "LASTING_S", 0.05)
     monkeypatch.setattr(loop, "ATTEND_S", 0.01)
-    monkeypatch.setattr(kept, "LONG_S", 0.0)
+    monkeypatch.setattr(folder, "LONG_S", 0.0)
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def attended(learner: Learner) -> Iterator[Callable[[], None]]:
     """The learner's loop in threads of its own; yields what stops it and raises what it raised."""
     whole = Loop([learner])
     with ThreadPoolExecutor(1) as pool:
-        ended = pool.submit(whole.attended)
+        ended = pool.submit(whole.run_in_own_thread)
 
         def end() -> None:
             whole.stop()
@@ -141,7 +141,7 @@ def test_a_learner_that_is_asked_to_stop_ends_within_an_update_with_all_that_was
         assert actor.acked == [1]
     counters = load_checkpoint(learner.config.folder / "checkpoint.pt")["counters"]
     assert (counters["updates"], counters["agent_steps"], gate.updates) == (1, 20, 2)
-    with opened(learner.config) as again, closing(FakeActor(context, again.config.learner.endpoint)) as actor:
+    with open_learner(learner.config) as again, closing(FakeActor(context, again.config.learner.endpoint)) as actor:
         feed(again, actor, range(1, 2))
         assert (again.report()["agent_steps"], again.report()["episodes"]) == (40, 2)
 
@@ -151,10 +151,10 @@ def test_an_update_that_no_checkpoint_precedes_or_that_other_ranks_share_is_fini
     tmp_path: Path, context: Context, monkeypatch: pytest.MonkeyPatch, *, several: bool
 ) -> None:
     if not several:
-        monkeypatch.setattr(kept, "LONG_S", 100.0)
+        monkeypatch.setattr(folder, "LONG_S", 100.0)
     gate = Gate(shut=2)
     with held_up(tmp_path, context, gate) as (learner, actor, end):
-        monkeypatch.setattr(Alone, "several", several)
+        monkeypatch.setattr(SoloCoordinator, "several", several)
         learner.stop()
         talk([actor], learner, lambda: learner.page["computing_s"] > 0)
         gate.open()
@@ -193,7 +193,7 @@ def test_a_run_goes_on_after_an_update_that_is_longer_than_any_timeout(tmp_path:
 def test_a_computation_counts_as_alive_for_as_long_as_it_uses_the_cpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(base, "MOVES", 0.001)
+    monkeypatch.setattr(base, "MIN_BUSY_CORES", 0.001)
     clock = Clock()
     learner = learner_for(run_config(tmp_path), clock=clock)
     learner.state, learner.report = "ready", dict  # type: ignore[method-assign, assignment]

@@ -10,7 +10,7 @@ from zerobeast.common.errors import ConfigError, StoreError
 from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.common.wire.session import YIELDS_S
-from zerobeast.services.learner.together import Alone
+from zerobeast.services.learner.coordination import SoloCoordinator
 from zerobeast.services.learner.update import Trainer
 
 FIVE = {"env": EnvSpec("Test-v0", ArraySpace.box((5,)), ArraySpace.discrete(2), frame_skip=4).to_wire()}
@@ -74,13 +74,13 @@ def test_an_actor_that_sends_hello_first_and_delivers_nothing_decides_nothing(
     with pytest.raises(ConfigError):
         run.welcomed(unroll_length=6)  # could begin no run either
     run.greet(actor)
-    assert not run.learner.training.vote(Alone()).env, "ranks would have to play the same"
+    assert not run.learner.training.vote(SoloCoordinator()).env, "ranks would have to play the same"
     actor.push(1, rollout_rows(B))
     run.drive([actor], lambda: actor.acked)
     with pytest.raises(ConfigError):
         run.welcomed(**FIVE)
     assert run.page["agent_steps"] == B * T
-    assert run.learner.training.vote(Alone()).env
+    assert run.learner.training.vote(SoloCoordinator()).env
 
 
 def test_a_description_without_rollouts_is_not_saved(open_run: Opener) -> None:

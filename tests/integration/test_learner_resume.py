@@ -19,10 +19,10 @@ from tests.build.learners import (
     drive,
     feed,
     greet,
-    learned,
+    learn_batches,
     learner_for,
     next_weights,
-    opened,
+    open_learner,
     rollout_rows,
     run_config,
 )
@@ -35,7 +35,7 @@ from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.rl.learning.gradient_descent import GradientDescent
 from zerobeast.services.learner.checkpoint import load_checkpoint
 from zerobeast.services.learner.update import Trainer
-from zerobeast.testing.small_run import numbers
+from zerobeast.testing.small_run import copy_numbers
 from zerobeast_tools.chaos.witness.store import OriginFile, StoringLearning
 
 
@@ -43,7 +43,7 @@ from zerobeast_tools.chaos.witness.store import OriginFile, StoringLearning
 def config(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> RunConfig:
     """The settings of a run that has a checkpoint."""
     config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
-    learned(config, actor_of(config), range(1, 3))
+    learn_batches(config, actor_of(config), range(1, 3))
     return config
 
 
@@ -54,11 +54,11 @@ def test_a_restarted_learner_goes_on_as_if_nothing_had_happened(
     for name, parts in {"whole": [range(1, 7)], "halves": [range(1, 4), range(4, 7)]}.items():
         config = run_config(tmp_path, endpoint=endpoint).model_copy(update={"name": name})
         for part in parts:
-            learned(config, actor_of(config), part)
+            learn_batches(config, actor_of(config), part)
         state = load_checkpoint(config.folder / "checkpoint.pt")
         state["counters"]["elapsed_s"] = 0.0
         states.append([state[key] for key in ("model", "statistics", "learning", "counters")])
-    torch.testing.assert_close(*(list(numbers(state)) for state in states), rtol=0, atol=0)
+    torch.testing.assert_close(*(list(copy_numbers(state)) for state in states), rtol=0, atol=0)
     assert states[0][-1]["agent_steps"] == 6 * B * T
 
 
@@ -74,14 +74,14 @@ def test_rollouts_that_a_killed_learner_has_acknowledged_are_restored_from_a_sto
 ) -> None:
     config = run_config(tmp_path, endpoint=endpoint)
     actor = actor_of(config, first=1)
-    with opened(config, make_trainer=Storing) as learner:
+    with open_learner(config, make_trainer=Storing) as learner:
         feed(learner, actor, range(1, 2))
         learner.tick(learner.clock() + 2000)
         feed(learner, actor, range(2, 4))
     actor.replies.clear()
     actor.stream.greet_again(0.0)
     actor.stream.hello_terms["first"] = 3  # the last acknowledgement did not arrive
-    with opened(config, make_trainer=Storing) as learner:
+    with open_learner(config, make_trainer=Storing) as learner:
         greet(learner, actor)
         assert actor.stream.terms["received"] == 3
         page = learner.report()
@@ -98,11 +98,11 @@ def test_without_locks_a_learner_stops_when_a_later_one_has_taken_the_folder(
 ) -> None:
     monkeypatch.setattr("fcntl.flock", Mock(side_effect=OSError(errno.ENOSYS, "")))
     config = run_config(tmp_path, endpoint=ipc)
-    with opened(config) as first:
+    with open_learner(config) as first:
         feed(first, actor_of(config), range(1, 3))
         first.tick(first.clock() + 2000)
         files = [config.folder / name for name in ("checkpoint.pt", "metrics.csv")]
-        with opened(run_config(tmp_path, endpoint=f"{ipc}2")):
+        with open_learner(run_config(tmp_path, endpoint=f"{ipc}2")):
             before = [file.read_bytes() for file in files]
             for write in (lambda: first.tick(first.clock() + 4000), first.drain):
                 with pytest.raises(ConfigError):
@@ -113,7 +113,7 @@ def test_without_locks_a_learner_stops_when_a_later_one_has_taken_the_folder(
 def test_a_resumed_learner_publishes_at_once_and_holds_actors_to_its_environment(
     config: RunConfig, context: Context, actor_of: Callable[..., FakeActor]
 ) -> None:
-    with opened(config) as learner:
+    with open_learner(config) as learner:
         with closing(WeightsSubscriber(context, config.learner.endpoint)) as subscriber:
             assert next_weights(learner, subscriber)[0].body[0] == 2
         page = learner.report()
@@ -128,7 +128,7 @@ def test_a_run_ends_with_the_update_that_reaches_its_return_and_ends_at_once_whe
 ) -> None:
     given = run_config(tmp_path, total_steps=10**6, endpoint=f"ipc://{tmp_path}/l", window=4)
     config = given.model_copy(update={"stop_at_return": 90.0})
-    with opened(config) as learner:
+    with open_learner(config) as learner:
         greet(learner, actor := actor_of(config))
         for seq, value in enumerate((10.0, 90.0, 10.0), 1):
             actor.push(seq, rollout_rows(4, seq), [[value, 1]] * 100)
@@ -139,7 +139,7 @@ def test_a_run_ends_with_the_update_that_reaches_its_return_and_ends_at_once_whe
     assert again.page["agent_steps"] == 2 * B * T
     assert (config.folder / "reached").exists()
     higher = config.model_copy(update={"stop_at_return": 91.0})
-    with opened(higher) as learner:
+    with open_learner(higher) as learner:
         assert not learner.training.finished
         assert not (config.folder / "reached").exists()
 
@@ -157,7 +157,7 @@ def test_periodic_checkpoints_and_rows_are_written_when_due_and_a_failure_ends_t
     first = path.stat().st_mtime_ns
     learner.tick(learner.deadline() - 1)
     assert path.stat().st_mtime_ns == first
-    row = metrics.last(folder)
+    row = metrics.read_last_row(folder)
     assert row["agent_steps"] == 40
     assert "pg_loss" in row
     (folder / ".checkpoint.pt.new").mkdir()
@@ -177,7 +177,7 @@ def test_a_checkpoint_of_another_run_is_refused_before_anything_starts_and_its_o
     file = config.folder / "checkpoint.pt"
     state = torch.load(file)
     torch.save(state | {"config": state["config"] | {"algo": "absent:SPEC"}}, file)
-    learned(config, actor_of(config), range(3, 4))  # nothing was imported
+    learn_batches(config, actor_of(config), range(3, 4))  # nothing was imported
     net = state["config"]["net"] | {"last_action_reward": "always"}
     torch.save(state | {"config": state["config"] | {"net": net}}, file)
     with pytest.raises(CheckpointError):
@@ -187,11 +187,11 @@ def test_a_checkpoint_of_another_run_is_refused_before_anything_starts_and_its_o
 def test_two_learners_cannot_share_a_run_or_an_endpoint(tmp_path: Path) -> None:
     config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
     elsewhere, other = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/m"), config.model_copy(update={"name": "other"})
-    with opened(config):
+    with open_learner(config):
         for second in (elsewhere, other):
             with pytest.raises(ConfigError, match="another"):
                 Loop([learner_for(second)]).run()
-    with opened(config):
+    with open_learner(config):
         pass
 
 
@@ -225,7 +225,7 @@ def test_a_checkpoint_is_held_to_its_schema(config: RunConfig, tmp_path: Path) -
     for number, place in [*enumerate(used), (REPLACED_BY_TENSOR, ("statistics", "lost"))]:
         torch.save(replaced(good, place, REPLACEMENTS[number % len(REPLACEMENTS)]), path)
         try:
-            with opened(config):
+            with open_learner(config):
                 pass
         except CheckpointError as error:
             sentences.append(str(error))

@@ -15,7 +15,7 @@ from zerobeast.common.transport import Context, WeightsSubscriber, checksum
 from zerobeast.common.wire.messages import Kind
 from zerobeast.rl.nets.weights import layout_id, load_flat
 from zerobeast.rl.ops import optim, ranks
-from zerobeast.services.learner.checkpoint import Checkpoints, load_checkpoint, packed, unpacked
+from zerobeast.services.learner.checkpoint import Checkpoints, load_checkpoint, pack_state, unpack_state
 
 
 def test_a_run_ends_by_itself_exactly_at_its_total(
@@ -35,7 +35,7 @@ def test_a_run_ends_by_itself_exactly_at_its_total(
     names = ("agent_steps", "env_frames", "updates", "episodes", "mean_return_100", "policy_lag_max")
     assert [page[name] for name in names] == [130, 520, 7, 7, pytest.approx(4.0), 6]
     assert actor.acked == [1, 2, 3, 4, 5, 6, 7]
-    row = metrics.last(run.learner.config.folder)
+    row = metrics.read_last_row(run.learner.config.folder)
     assert [row[name] for name in names[:3]] == [130, 520, 7]
     assert load_checkpoint(run.learner.config.folder / "checkpoint.pt")["counters"]["agent_steps"] == 130
     json.dumps(page, allow_nan=False)
@@ -51,7 +51,7 @@ def test_a_run_ends_with_a_sentence_once_too_many_episodes_are_lost(endpoint: st
         run.learner.drain()
     run.learner.close()
     folder = run.learner.config.folder
-    assert metrics.last(folder)["episodes_lost"] == 3
+    assert metrics.read_last_row(folder)["episodes_lost"] == 3
     assert load_checkpoint(folder / "checkpoint.pt")["counters"]["agent_steps"] == 60
     assert not (folder / "reached").exists()
 
@@ -158,11 +158,11 @@ def test_ranks_whose_weights_have_drifted_are_counted_and_take_those_of_the_firs
     monkeypatch.setattr(run.trainer, "follow", followed.append)
 
     def texts(mine: bytes, _name: str) -> list[bytes]:
-        own = unpacked(mine)
+        own = unpack_state(mine)
         apart = [None if None in (each, own["weights"]) else own["weights"] + each for each in theirs]
-        return [mine, *(packed({"weights": each}) for each in apart)]
+        return [mine, *(pack_state({"weights": each}) for each in apart)]
 
-    monkeypatch.setattr(ranks, "texts", texts)
+    monkeypatch.setattr(ranks, "gather_bytes", texts)
     run.learner.share_with_ranks(whole=False)
     run.learner.share_with_ranks(whole=True)
     assert (run.page["drifts"], len(followed)) == (drifts, drifts)

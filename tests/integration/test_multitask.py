@@ -9,8 +9,18 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tests.build.learners import ENV, FakeActor, Opener, feed, greet, learned, opened, rollout_rows, run_config
-from zerobeast.services.learner.update import Added, Trainer
+from tests.build.learners import (
+    ENV,
+    FakeActor,
+    Opener,
+    feed,
+    greet,
+    learn_batches,
+    open_learner,
+    rollout_rows,
+    run_config,
+)
+from zerobeast.services.learner.update import AddedRows, Trainer
 
 TASKS = "One-v0,Two-v0"
 POPART = {"popart": True, "reward_clipping": "none"}
@@ -27,7 +37,7 @@ class Noting(Trainer):
         super().__init__(*args)
         self.seen: list[tuple[int, float]] = []
 
-    def add(self, rows: NDArray[np.void], tasks: NDArray[np.int64], origins: NDArray[np.int64]) -> Added:
+    def add(self, rows: NDArray[np.void], tasks: NDArray[np.int64], origins: NDArray[np.int64]) -> AddedRows:
         self.seen.extend(zip(tasks.tolist(), rows["reward"][:, 1].tolist(), strict=True))
         return super().add(rows, tasks, origins)
 
@@ -56,8 +66,8 @@ def test_every_row_is_learned_from_under_the_environment_of_its_stream(open_run:
 def test_units_and_returns_go_on_after_a_restart(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> None:
     config = run_config(tmp_path, env=TASKS, impala=POPART, endpoint=f"ipc://{tmp_path}/l")
     actor = actor_of(config, **terms("Two-v0"))
-    learned(config, actor, range(1, 4))
-    with opened(config, make_trainer=Noting) as learner:
+    learn_batches(config, actor, range(1, 4))
+    with open_learner(config, make_trainer=Noting) as learner:
         assert learner.report()["mean_return_100_by_task"] == {"One-v0": None, "Two-v0": 2.0}
         trainer = learner.training.trainer
         mean = trainer.net.value.mean

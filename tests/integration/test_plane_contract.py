@@ -9,8 +9,8 @@ import pytest
 from tests.build.clients import CLIENTS
 from tests.build.planes import a_broker, a_learner, an_env_server, the_example
 from zerobeast.testing import client, plane
+from zerobeast.testing.driven_peers import Server
 from zerobeast.testing.rules import Rule
-from zerobeast.testing.served import Server
 
 Serving = Callable[[str], AbstractContextManager[Server]]
 

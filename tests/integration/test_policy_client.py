@@ -13,14 +13,14 @@ import pytest
 
 from tests.build.alignment import ROLLOUTS, CountingAlgorithm, N, StubLearner, T, play
 from tests.build.envs import Clock
-from tests.build.errors import refused as expected
+from tests.build.errors import refuses as expected
 from tests.build.planes import the_example
 from tests.helpers import ROOT, free_port, in_thread, killed_at_last, node, wait_until
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.clients.own_env import OwnEnv
 from zerobeast.clients.policy_client import PolicyClient
 from zerobeast.common.config.process import Instance
-from zerobeast.common.errors import EnvError, PeerLost, Refused
+from zerobeast.common.errors import EnvError, PeerLost, RequestRefused
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context, Keys, make_keys
 from zerobeast.common.wire.messages import Header, Kind
@@ -283,6 +283,6 @@ def test_a_seed_begins_anew_and_what_it_does_not_have_is_refused(envs: EnvClient
     assert not np.array_equal(envs.reset()["obs"], first)
     np.testing.assert_array_equal(envs.reset(seed=[7, 8, 9, 10, 11])["obs"], first)
     for asked in ({"options": {}}, {"mask": np.ones(5, bool)}, {"seed": [1]}):
-        with pytest.raises(Refused):
+        with pytest.raises(RequestRefused):
             envs.reset(**asked)
     assert envs.step(np.zeros(5))[0]["reward"].all()

@@ -13,10 +13,10 @@ import torch
 
 from tests.build.partner import CALLS, meet
 from tests.build.ranks import FOUR, NAN_AT, ROWS, SETTINGS, learning_of
-from tests.helpers import ROOT, finished, free_port, killed_at_last, python
+from tests.helpers import ROOT, free_port, killed_at_last, python, wait_for_end
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.rl.ops import listeners, meeting, ranks
-from zerobeast.services.learner.together import Act
+from zerobeast.services.learner.coordination import Act
 
 UPDATES = 8
 Found = dict[tuple[int, int], dict[str, Any]]
@@ -26,7 +26,7 @@ Found = dict[tuple[int, int], dict[str, Any]]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ranks")
     asked = (ROOT / "tests" / "build" / "ranks.py", folder, str(UPDATES))
-    code, _, error = finished(python(*asked, variables={"OMP_NUM_THREADS": "1"}))
+    code, _, error = wait_for_end(python(*asked, variables={"OMP_NUM_THREADS": "1"}))
     assert code == 0, error
     return folder
 
@@ -189,7 +189,7 @@ def test_each_rank_gets_what_belongs_to_both(both: Callable[..., Any], tmp_path:
     calls = {"calls": [*CALLS]}
     here, there = both(number, f"file://{tmp_path}/meeting", calls, calls)
     assert dict(zip(CALLS, here, strict=True)) == dict(zip(CALLS, there, strict=True)) == OF_BOTH
-    assert ranks.of_the_first(b"own", "alone again") == b"own"
+    assert ranks.broadcast_first(b"own", "alone again") == b"own"
 
 
 @pytest.mark.parametrize(

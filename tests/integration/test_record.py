@@ -16,13 +16,13 @@ import pytest
 
 import zerobeast as zb
 from tests.build.envs import ON_PURPOSE
-from tests.build.envservers import running
+from tests.build.envservers import run_env_server
 from tests.build.folders import policy_run
 from tests.build.odd import DRAWN, ODD
 from tests.helpers import free_port, poll, wait_until
 from zerobeast.cli import evaluate
 from zerobeast.cli.record import main
-from zerobeast.common.config.load import load
+from zerobeast.common.config.load import load_config
 from zerobeast.common.config.process import Instance
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.errors import ConfigError, EnvError, PeerLost
@@ -31,9 +31,9 @@ from zerobeast.common.settings import EnvConfig, RunConfig
 from zerobeast.common.transport import make_keys
 from zerobeast.playing.play import play
 from zerobeast.playing.policy import Policy
-from zerobeast.playing.video import record
+from zerobeast.playing.video import record_video
 from zerobeast.services.envserver import atari
-from zerobeast.services.envserver.check import look
+from zerobeast.services.envserver.env_check import check_env
 from zerobeast.services.envserver.frames import Frames
 from zerobeast.services.envserver.rendering import RenderedEnv
 from zerobeast.services.evaluator import service
@@ -46,7 +46,7 @@ def policy_for(
 ) -> tuple[Policy, RunConfig]:
     """A fresh policy of an environment, and settings under which it plays up to 5 steps."""
     config = EnvConfig.model_validate({"id": env_id, **env})
-    spec, *_ = look(RunConfig(env=config), env_id)
+    spec, *_ = check_env(RunConfig(env=config), env_id)
     policy = zb.load(policy_run(folder, algo, spec.for_policies(), "--net.hidden_size=8"))
     evaluate = policy.config.evaluate.model_copy(update={"max_steps": 5, "episodes": 1, "actions": actions})
     return policy, policy.config.model_copy(update={"env": config, "evaluate": evaluate})
@@ -66,9 +66,9 @@ def test_it_plays_what_the_evaluator_plays(
     policy, config = policy_for(tmp_path, env_id, actions=actions, **sizes)
     steps: list[tuple[int, int]] = []
     path = tmp_path / "videos" / "x.mp4"
-    found = record(policy, config, path, episodes=episodes, watch=lambda *at: steps.append(at))
+    found = record_video(policy, config, path, episodes=episodes, watch=lambda *at: steps.append(at))
     config = config.model_copy(update={"evaluate": config.evaluate.model_copy(update={"episodes": episodes})})
-    with running(endpoint := f"ipc://{tmp_path}/envs"):
+    with run_env_server(endpoint := f"ipc://{tmp_path}/envs"):
         played = play(policy, config, endpoint)
     assert played.deterministic == (actions == "greedy")
     assert found.returns == pytest.approx(played.returns, rel=1e-4)
@@ -83,7 +83,7 @@ def test_it_plays_what_the_evaluator_plays(
 def test_an_environment_that_fails_leaves_no_video(tmp_path: Path) -> None:
     policy, config = policy_for(tmp_path, DRAWN, kwargs={"raise_at": 3})
     with pytest.raises(EnvError):
-        record(policy, config, tmp_path / "videos" / "x.mp4")
+        record_video(policy, config, tmp_path / "videos" / "x.mp4")
     assert not list(tmp_path.glob("videos/*"))
 
 
@@ -214,7 +214,7 @@ ENDLESS = "tests.build.envs:Endless"
 
 def run_in(root: Path, env_id: str) -> Path:
     """A run in this environment, whose policy has learned nothing."""
-    spec, *_ = look(RunConfig(env=EnvConfig.model_validate({"id": env_id})), env_id)
+    spec, *_ = check_env(RunConfig(env=EnvConfig.model_validate({"id": env_id})), env_id)
     return policy_run(root, "impala", spec.for_policies(), "--net.hidden_size=8")
 
 
@@ -229,7 +229,7 @@ def test_endless_episodes_are_cut_off_and_meanwhile_there_are_lines_of_progress(
     found = json.loads(out)
     assert (found["lengths"], found["returns"], found["bounded"]) == ([50] * 16, [50.0] * 16, 16)
     assert found["run"] == run.name
-    assert found["seed"] != load(["--config", str(run / run_files.CONFIG), "--env", ENDLESS], {}).evaluation_seed
+    assert found["seed"] != load_config(["--config", str(run / run_files.CONFIG), "--env", ENDLESS], {}).evaluation_seed
     steps = [int(each.replace(",", "")) for each in re.findall(r"^0 of 20 episodes, (\S+) agent steps$", lines, re.M)]
     assert steps, lines
     assert steps == sorted(set(steps))
@@ -240,13 +240,13 @@ def test_endless_episodes_are_cut_off_and_meanwhile_there_are_lines_of_progress(
 def test_an_evaluator_waits_longer_for_environments_than_training_does(tmp_path: Path) -> None:
     run = run_in(tmp_path, ODD)
     slow = ["--env", ODD, "--env.kwargs", "{make_s: 1.5, at: 1, ends: true}", "--envserver.step_timeout_s", "0.5"]
-    config = load(["--config", str(run / run_files.CONFIG), *slow, "--evaluate.episodes", "1"], {})
+    config = load_config(["--config", str(run / run_files.CONFIG), *slow, "--evaluate.episodes", "1"], {})
     with closing(Evaluator(config, Instance())) as evaluator:
         evaluator.open()
         (run / run_files.CHECKPOINT).rename(run / run_files.TO_EVALUATE / "0.pt")
         wait_until(lambda: poll(evaluator, 0.01) or evaluator.report()["evaluations"] or evaluator.report()["trouble"])
         assert evaluator.report()["trouble"] == ""
-    assert len(evaluations.read(run)) == 1
+    assert len(evaluations.read_evaluations(run)) == 1
 
 
 def test_an_evaluator_plays_in_the_env_server_that_it_is_given_once_that_is_there_and_starts_none(
@@ -267,9 +267,12 @@ def test_an_evaluator_plays_in_the_env_server_that_it_is_given_once_that_is_ther
     make_keys(tmp_path / "keys")
     run, keys = run_in(tmp_path, "CartPole-v1"), str(tmp_path / "keys")
     flags = ["--env", "CartPole-v1", "--evaluate.episodes", "2", "--evaluate.max_steps", "20", "--security.keys", keys]
-    config, endpoint = load(["--config", str(run / run_files.CONFIG), *flags], {}), f"tcp://127.0.0.1:{free_port()}"
+    config, endpoint = (
+        load_config(["--config", str(run / run_files.CONFIG), *flags], {}),
+        f"tcp://127.0.0.1:{free_port()}",
+    )
     elsewhere = Instance(env_server=endpoint)
-    with running(endpoint, keys=keys) as server, closing(Evaluator(config, elsewhere)) as evaluator:
+    with run_env_server(endpoint, keys=keys) as server, closing(Evaluator(config, elsewhere)) as evaluator:
         evaluator.open()
         (run / run_files.CHECKPOINT).rename(run / run_files.TO_EVALUATE / "0.pt")
         wait_until(lambda: poll(evaluator, 0.01) or not evaluator.report()["evaluations_waiting"])

@@ -15,9 +15,9 @@ import torch
 from tests.build.learners import FakeActor, run_config
 from tests.helpers import ROOT, free_port, in_thread, python, wait_until
 from zerobeast import ConfigError, PeerLost, RemoteActing
-from zerobeast.common.config.load import load
+from zerobeast.common.config.load import load_config
 from zerobeast.common.config.process import Instance
-from zerobeast.common.service import computing
+from zerobeast.common.service import computation
 from zerobeast.common.service.entry import services_of
 from zerobeast.common.transport import Context
 from zerobeast.rl.algos.policy_gradient.actor_critic import policy_logits
@@ -36,8 +36,8 @@ def acting(*flags: str, apart: bool = True) -> Iterator[RemoteActing]:
             worker = stack.enter_context(python("-m", "zerobeast.services.worker", *settings, stdout=None, stderr=None))
             stack.callback(worker.terminate)
         else:
-            stack.enter_context(in_thread(*services_of("worker", load(settings, {}), Instance())))
-        yield stack.enter_context(RemoteActing(load([*settings, "--learner.batch_size", str(ENVS)], {})))
+            stack.enter_context(in_thread(*services_of("worker", load_config(settings, {}), Instance())))
+        yield stack.enter_context(RemoteActing(load_config([*settings, "--learner.batch_size", str(ENVS)], {})))
 
 
 def test_every_step_is_whole_and_of_the_policy_that_was_given_or_the_one_before() -> None:
@@ -96,7 +96,7 @@ def test_exploration_follows_the_steps_of_the_run_whatever_weights_act() -> None
 def test_workers_are_answered_while_the_script_computes(
     tmp_path: Path, context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(computing, "LASTING_S", 0.05)
+    monkeypatch.setattr(computation, "LASTING_S", 0.05)
     config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
     first, late = (FakeActor(context, config.learner.endpoint) for _ in range(2))
     with closing(first), closing(late), ThreadPoolExecutor(1) as pool:
@@ -107,6 +107,6 @@ def test_workers_are_answered_while_the_script_computes(
 
 
 def test_without_workers_it_does_not_wait_for_ever() -> None:
-    config = load([*SETTINGS, "--learner.endpoint", f"tcp://127.0.0.1:{free_port(3)}"], {})
+    config = load_config([*SETTINGS, "--learner.endpoint", f"tcp://127.0.0.1:{free_port(3)}"], {})
     with pytest.raises(PeerLost, match="tcp:"):
         RemoteActing(config, timeout_s=0.5)

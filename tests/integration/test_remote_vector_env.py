@@ -11,7 +11,7 @@ from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from tests.build.envs import COUNTER
-from tests.build.envservers import running
+from tests.build.envservers import run_env_server
 from zerobeast.clients import env_client
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.clients.env_session import EnvAnswer
@@ -23,7 +23,7 @@ from zerobeast.common.transport import Context
 from zerobeast.common.wire import ArraySpace, EnvSpec, step_record
 from zerobeast.common.wire.messages import Plane
 from zerobeast.services.envserver.catalogue import make_env
-from zerobeast.testing.scripted import Client, serving
+from zerobeast.testing.script_server import Client, serve_script
 
 PARTS = "tests.build.envs:Parts"
 CARTPOLE, PENDULUM, PONG = "CartPole-v1", "Pendulum-v1", "PongNoFrameskip-v4"
@@ -42,7 +42,7 @@ WORK: dict[str, tuple[int, int, dict[str, Any]]] = {
 
 @contextmanager
 def remote(ipc: str, env_id: str, num_envs: int = 3, *, workers: int = 0, **kwargs: Any) -> Iterator[RemoteVectorEnv]:
-    server = running(ipc, workers=workers, in_process=not workers)
+    server = run_env_server(ipc, workers=workers, in_process=not workers)
     with server, closing(RemoteVectorEnv(ipc, env_id, num_envs, **kwargs)) as envs:
         yield envs
 
@@ -212,7 +212,7 @@ def test_unsupported_calls_and_bad_arguments_are_refused(ipc: str) -> None:
 def test_environments_that_cannot_be_opened_are_refused(ipc: str) -> None:
     with pytest.raises(PeerLost, match="timeout_s is"):
         RemoteVectorEnv(ipc, CARTPOLE, 2, timeout_s=0.2)
-    with running(ipc, max_envs=10, in_process=True):
+    with run_env_server(ipc, max_envs=10, in_process=True):
         for env_id, num_envs, given, named in (
             (CARTPOLE, 2, {"autoreset_mode": "never"}, "autoreset_mode"),
             (CARTPOLE, 0, {}, "num_envs"),
@@ -293,7 +293,7 @@ def test_an_invalid_answer_is_named(
     context: Context, ipc: str, infos: dict[Any, Any], frames: tuple[Any, ...], named: str
 ) -> None:
     fake = Client(Plane.STEPS, {"env": SPEC.to_wire()}, lambda _asked: (([], infos), frames), lambda *_: nullcontext())
-    with serving(fake, ipc, context=context):
+    with serve_script(fake, ipc, context=context):
         client = EnvClient(context, ipc, {}, 2, seed=0)
         with pytest.raises(RemoteProtocolError, match=named):
             client.reset()

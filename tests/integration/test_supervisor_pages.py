@@ -12,9 +12,9 @@ from unittest.mock import Mock
 import pytest
 
 from tests.helpers import wait_until
-from zerobeast.common.health.pages import announced, announced_page, fetch_page
-from zerobeast.launcher.attached import Attached
+from zerobeast.common.health.pages import fetch_announced_page, fetch_page, read_announcement
 from zerobeast.launcher.child import Child
+from zerobeast.launcher.foreign_processes import ForeignProcess
 from zerobeast.launcher.pages import Gatherer
 from zerobeast.plan.processes import ProcessSpec
 
@@ -72,7 +72,7 @@ def test_pages_usage_and_warnings_of_children_are_gathered_though_one_never_answ
 def test_a_reason_that_several_services_give_is_shown_once_also_when_children_cannot_be_found_for_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    children = [Attached(child_of(tmp_path, name, "").spec, -1) for name in ("broker", "actor", "learner")]
+    children = [ForeignProcess(child_of(tmp_path, name, "").spec, -1) for name in ("broker", "actor", "learner")]
     find = Mock(side_effect=chain([children, OSError("stale file handle")], repeat(children)))
     said = dict[str, list[str]]()
 
@@ -80,7 +80,7 @@ def test_a_reason_that_several_services_give_is_shown_once_also_when_children_ca
         found = enumerate(said.get(status.stem, []))
         return {"pid": 7, "warnings": [[], 5, [1, 2, 3], *([at, f"refused a message: {text}"] for at, text in found)]}
 
-    monkeypatch.setattr("zerobeast.launcher.pages.announced_page", page)
+    monkeypatch.setattr("zerobeast.launcher.pages.fetch_announced_page", page)
     with Gatherer(find) as pages:
         wait_until(lambda: any("stale" in warning for warning in pages.snapshot().warnings))
         said |= {"broker": ["too large"], "actor": ["too large"], "learner": ["odd", "odd", "too old"]}
@@ -93,8 +93,8 @@ def test_a_reason_that_several_services_give_is_shown_once_also_when_children_ca
 @pytest.mark.parametrize("status", ["{", "[]", "[" * 100_000, "{}", '{"health": 5}', '{"health": "127.0.0.1:1"}'])
 def test_an_unusable_status_file_is_no_page_and_nor_is_an_impossible_address(tmp_path: Path, status: str) -> None:
     (tmp_path / "s.json").write_text(status)
-    assert announced_page(tmp_path / "s.json", remote=True) is None
-    assert announced_page(tmp_path / "missing.json", remote=True) is None
+    assert fetch_announced_page(tmp_path / "s.json", remote=True) is None
+    assert fetch_announced_page(tmp_path / "missing.json", remote=True) is None
     for address in ("a\0b:80", "..:80", f"{'x' * 70}:80", "127.0.0.1:70000", f"h:{'9' * 5000}"):
         assert fetch_page(address, 0.1) is None
 
@@ -119,5 +119,5 @@ def test_a_file_alone_leads_to_no_page_beyond_this_machine(
 ) -> None:
     """And with `remote` only to one that can be reached there."""
     (tmp_path / "s.json").write_text(json.dumps({"health": health, **({"host": host} if host else {})}))
-    assert announced(tmp_path / "s.json", remote=True) == found
-    assert announced(tmp_path / "s.json", remote=False) == alone
+    assert read_announcement(tmp_path / "s.json", remote=True) == found
+    assert read_announcement(tmp_path / "s.json", remote=False) == alone

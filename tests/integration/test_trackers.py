@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.build.folders import saved
-from tests.helpers import finished, python, running_still, wait_until
+from tests.build.folders import save_run
+from tests.helpers import python, running_still, wait_for_end, wait_until
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.pages import Gatherer
-from zerobeast.launcher.tracker import tracked
+from zerobeast.launcher.tracker import run_tracker
 from zerobeast.testing.tracker import GIF
 
 BROKEN = """
@@ -30,7 +30,7 @@ class Stuck(Broken):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    place = saved(tmp_path / "runs", "x", ppo={"learning_rate": 0.001})
+    place = save_run(tmp_path / "runs", "x", ppo={"learning_rate": 0.001})
     for part in ("videos", "logs"):
         (place / part).mkdir()
     (place / "metrics.csv").write_text("agent_steps,loss\n10,0.5\n20,0.25\n")
@@ -45,7 +45,7 @@ def test_a_run_is_in_the_tracker_without_a_network_and_goes_on_there(folder: Pat
     own = {"WANDB_MODE": "offline", "TRACKIO_DIR": str(folder / "trackio"), "HOME": str(folder), "HF_HUB_OFFLINE": "1"}
     track = ["-m", "zerobeast", "track", "x", "--to", name, "--project", "p"]
     for count in (4, 1, 0) if name == "trackio" else (4, 1):
-        code, out, error = finished(python(*track, cwd=folder.parents[1], variables=own))
+        code, out, error = wait_for_end(python(*track, cwd=folder.parents[1], variables=own))
         assert (code, out.splitlines()[-1]) == (0, f"x: {count} points to {name}, project p"), error
         if count == 4:
             with (folder / "metrics.csv").open("a") as file:
@@ -71,16 +71,19 @@ def test_a_launcher_shows_one_line_of_a_tracker_that_fails_and_waits_a_moment_fo
     monkeypatch.setattr("zerobeast.launcher.tracker.LIMIT_S", 5.0)
     config, own = RunConfig(name="x", root=str(folder.parent)), {**os.environ, "WANDB_API_KEY": "k"}
     with caplog.at_level(logging.WARNING):
-        with tracked(config, f"{tmp_path}/own.py:Broken", "p", own) as children, Gatherer(lambda: children) as pages:
+        with (
+            run_tracker(config, f"{tmp_path}/own.py:Broken", "p", own) as children,
+            Gatherer(lambda: children) as pages,
+        ):
             wait_until(lambda: pages.snapshot().warnings)
         [line] = pages.snapshot().warnings
         assert "the network is down;" in line
         assert children[0].spec.environ["WANDB_API_KEY"] == "k"
         assert len(caplog.messages) == 1
-        with tracked(config, f"{tmp_path}/own.py:Stuck", "p", os.environ) as [child]:
+        with run_tracker(config, f"{tmp_path}/own.py:Stuck", "p", os.environ) as [child]:
             wait_until(lambda: (folder / ".tracked-Stuck.lock").exists())
         assert not running_still(child.pid)
-    with tracked(config, "", "p", os.environ) as children:
+    with run_tracker(config, "", "p", os.environ) as children:
         assert not children
 
 
@@ -98,6 +101,6 @@ with tracked(RunConfig(name="x", root="{folder.parent}"), "{tmp_path}/own.py:Stu
     print(child.pid, flush=True)
     os.kill(os.getpid(), 9)
 """
-    code, out, error = finished(python("-c", script))
+    code, out, error = wait_for_end(python("-c", script))
     assert code == -9, error
     wait_until(lambda: not running_still(int(out)), 60.0)

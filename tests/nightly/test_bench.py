@@ -26,7 +26,7 @@ def run(tmp_path: Path, *argv: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("command", ["latency", "keys", "scale"])
 def test_there_is_a_rate_for_each_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    monkeypatch.setattr(scale, "MOST", 2)
+    monkeypatch.setattr(scale, "MAX_ACTORS", 2)
     env = [] if command == "scale" else CARTPOLE
     rates = run(tmp_path, command, *env, "--seconds", "4", "--warmup", "1")["rates"]
     assert all(np.min(rate) > 0 for rate in rates.values())

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.build.commands import TASKS, best, played, rows_of, train
+from tests.build.commands import TASKS, best, evaluate_run, rows_of, train
 from tests.build.placements import unlike
 from tests.helpers import ROOT
 
@@ -55,7 +55,7 @@ def test_a_task_that_pays_ten_thousand_times_as_much_does_not_drown_the_other(tm
     flags = "--total_steps 40000 --learner.batch_size 16 --impala.popart true --impala.reward_scale 1"
     envs = f"{TASKS}:Cheap-v0,{TASKS}:Dear-v0"
     train(tmp_path / "both", "--env", envs, *flags.split(), "--impala.discount", "0.5", workers=0)
-    cheap, dear = played("both", "--root", tmp_path, "--env", envs, "--episodes", "30")
+    cheap, dear = evaluate_run("both", "--root", tmp_path, "--env", envs, "--episodes", "30")
     assert cheap["mean_return"] >= 6.0, "the most is 8, chance 2"
     assert dear["mean_return"] >= 60_000
 

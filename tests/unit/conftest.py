@@ -13,4 +13,4 @@ def _seeded() -> None:
 @pytest.fixture(autouse=True)
 def _forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one test refers to is not among the algorithms of others."""
-    monkeypatch.setattr("zerobeast.common.settings.algorithm.found", {})
+    monkeypatch.setattr("zerobeast.common.settings.algorithm.known_specs", {})

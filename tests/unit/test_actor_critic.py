@@ -13,14 +13,14 @@ from torch import Tensor
 from tests.build.batches import ALGORITHMS, NESTED, PANEL, REACH, VECTORS, B, T, algorithm_of, make_batch, on_policy
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.specs import EnvSpec
-from zerobeast.rl.algos.policy_gradient.actor_critic import steps, unroll
+from zerobeast.rl.algos.policy_gradient.actor_critic import slice_steps, unroll
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.nets.actions import OneHots
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import Sampling
 from zerobeast.rl.settings import ActorCriticSettings
 from zerobeast.services.learner.update import acting_dtype, divergences
-from zerobeast.testing.scenes import stirred
+from zerobeast.testing.scenes import perturb
 
 ACTOR_CRITICS = [name for name, section in ALGORITHMS.items() if issubclass(section, ActorCriticSettings)]
 
@@ -63,7 +63,7 @@ def test_steps_without_a_choice_count_for_values_alone(name: str, reduction: str
         found = algorithm.learning(algorithm.network()).update(batch, 0).metrics
         return {key: float(value) for key, value in found.items()}
 
-    alone, both = metrics(batch), metrics(Batch.joined([batch, forced(other, env)]))
+    alone, both = metrics(batch), metrics(Batch.join([batch, forced(other, env)]))
     names = OF_POLICIES & alone.keys()
     assert {key: both[key] for key in names} == pytest.approx({key: alone[key] for key in names}, rel=1e-4)
     assert both["baseline_loss"] != pytest.approx(alone["baseline_loss"], rel=1e-3)
@@ -155,7 +155,7 @@ def acted_in(algorithm: Any, net: Any, batch: Batch) -> Batch:
     core, answers = batch.core_state, []
     for t in range(T):
         sampling = Sampling(torch.arange(B), torch.Generator().manual_seed(t), greedy=False)
-        act, core = algorithm.act(net, steps(batch.inputs, slice(t, t + 1)), core, sampling)
+        act, core = algorithm.act(net, slice_steps(batch.inputs, slice(t, t + 1)), core, sampling)
         answers.append(act.extras)
     return batch._replace(extras={name: torch.stack([answer[name] for answer in answers]) for name in answers[0]})
 
@@ -163,7 +163,7 @@ def acted_in(algorithm: Any, net: Any, batch: Batch) -> Batch:
 @pytest.mark.parametrize(("name", "env"), [("impala", VECTORS), ("r2d2", VECTORS), ("sac", REACH)])
 def test_the_divergence_is_0_for_equal_weights_in_the_format_of_brokers(name: str, env: EnvSpec) -> None:
     algorithm = algorithm_of(name, env, sync=RULE)
-    net = stirred(algorithm.network(), 0.1)  # at first all actions have nearly the same value
+    net = perturb(algorithm.network(), 0.1)  # at first all actions have nearly the same value
     acting = deepcopy(net)
     acting.lower(torch.bfloat16)
     batch = acted_in(algorithm, acting, make_batch(algorithm, resets=0.2))
@@ -171,7 +171,7 @@ def test_the_divergence_is_0_for_equal_weights_in_the_format_of_brokers(name: st
     same = divergences(algorithm, net, batch, torch.bfloat16)
     assert same.shape == (B, T)
     np.testing.assert_allclose(same, 0, atol=1e-6)
-    assert divergences(algorithm, stirred(net, 1.0), batch, torch.bfloat16).mean() > 0.01
+    assert divergences(algorithm, perturb(net, 1.0), batch, torch.bfloat16).mean() > 0.01
 
 
 def test_a_learner_on_a_gpu_measures_in_the_format_of_brokers_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,7 +189,7 @@ def test_the_divergence_of_an_actor_critic_is_the_kl_on_the_same_observations(*,
     net = algorithm.network()
     batch = acted_in(algorithm, net, make_batch(algorithm, resets=0.2))
     torch.testing.assert_close(batch.extras["value"], unroll(net, batch)[1][:-1].detach(), rtol=1e-4, atol=1e-5)
-    found = algorithm.divergence(stirred(net, 0.05), batch)
+    found = algorithm.divergence(perturb(net, 0.05), batch)
     p, q = (extras.softmax(-1) for extras in (batch.extras["logits"], acted_in(algorithm, net, batch).extras["logits"]))
     expected: Tensor = (p * (p / q).log()).sum(-1)
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-4)

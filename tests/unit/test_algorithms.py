@@ -13,12 +13,12 @@ import torch
 from pydantic import Field
 
 from tests.build.batches import algorithm_of, make_batch
-from tests.build.errors import refused
-from tests.build.starts import settled, started
+from tests.build.errors import refuses
+from tests.build.starts import make_run_folder, resolve_new_run
 from tests.helpers import ROOT, bring
-from zerobeast.common.config.load import dump, gather, load, settings_help
-from zerobeast.common.config.preset import fitting
-from zerobeast.common.plugins import find
+from zerobeast.common.config.load import dump, load_config, resolve_flags, settings_help
+from zerobeast.common.config.preset import choose_preset
+from zerobeast.common.plugins import find_part
 from zerobeast.common.settings import AlgorithmSettings, AlgorithmSpec, RunConfig, Section, setting
 from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.plan import run_folder
@@ -44,42 +44,42 @@ OWN = AlgorithmSpec("own", type("Own", (AlgorithmSettings,), {"__module__": __na
 
 def test_an_algorithm_given_by_reference_has_settings_presets_and_relations_of_its_parent(tmp_path: Path) -> None:
     flags = ["--algo", f"{HERE}:MINE", "--env", "CartPole-v1", "--mine.entropy_until", "7"]
-    config = load(flags, {})
-    ppo = load(["--algo", "ppo", "--env", "CartPole-v1"], {})
+    config = load_config(flags, {})
+    ppo = load_config(["--algo", "ppo", "--env", "CartPole-v1"], {})
     assert isinstance(config.algorithm, Settings)
     assert config.algorithm.entropy_until == 7
     assert config.preset == "classic-ppo"
     assert config.algorithm.model_dump(exclude={"entropy_until"}) == ppo.algorithm.model_dump()
-    with refused("mine.minibatches", value=9999):
-        load([*flags, "--mine.minibatches", "9999"], {})
+    with refuses("mine.minibatches", value=9999):
+        load_config([*flags, "--mine.minibatches", "9999"], {})
     file = tmp_path / "config.yaml"
     file.write_text(dump(config).replace(HERE, "not.imported"))
     for read_only in (False, True):
-        with refused("algo", value="not.imported:MINE", layer=f"file {file}: algo") as caught:
-            gather(["--config", str(file)], {}, read_only=read_only)
+        with refuses("algo", value="not.imported:MINE", layer=f"file {file}: algo") as caught:
+            resolve_flags(["--config", str(file)], {}, read_only=read_only)
         assert caught.paths == ["algo"]
     file.write_text(dump(config))
     for more in (["--algo", f"{HERE}:MINE"], []):
-        assert load(["--config", str(file), *more], {}) == config
+        assert load_config(["--config", str(file), *more], {}) == config
 
 
 def test_a_run_of_an_algorithm_given_by_reference_continues_with_any_reference_to_it(tmp_path: Path) -> None:
     (script := tmp_path / "moved.py").write_text(f"from {HERE} import MINE as SPEC")
-    started(tmp_path, "x", "--algo", f"{HERE}:MINE", "--env", "CartPole-v1")
-    run = settled(tmp_path, "--name", "x", "--algo", f"{script}:SPEC", "--mine.entropy_until", "9")
+    make_run_folder(tmp_path, "x", "--algo", f"{HERE}:MINE", "--env", "CartPole-v1")
+    run = resolve_new_run(tmp_path, "--name", "x", "--algo", f"{script}:SPEC", "--mine.entropy_until", "9")
     assert run.saved is not None
     assert (run.config.algo, run.saved.section) == (f"{script}:SPEC", "mine")
     assert (run.config.algorithm.entropy_until, run.saved.algorithm.entropy_until) == (9, 1000)  # type: ignore[attr-defined]
-    with refused("algo", value="ppo"):
-        settled(tmp_path, "--name", "x", "--algo", "ppo")
+    with refuses("algo", value="ppo"):
+        resolve_new_run(tmp_path, "--name", "x", "--algo", "ppo")
 
 
 def test_settings_derived_from_those_of_an_algorithm_have_its_presets() -> None:
     again = AlgorithmSpec("again", type("Again", (Settings,), {"__module__": __name__}), "mine:Mine")
     same = AlgorithmSpec("same", PPOConfig, "mine:Mine")
-    assert [fitting("Ant-v5", spec) for spec in (MINE, again, same)] == ["control-ppo"] * 3
+    assert [choose_preset("Ant-v5", spec) for spec in (MINE, again, same)] == ["control-ppo"] * 3
     assert [spec.name for spec in again.lineage] == ["again", "mine", "ppo"]
-    assert load(["--algo", f"{HERE}:OWN", "--env", "CartPole-v1"], {}).preset == "classic", "of the run alone"
+    assert load_config(["--algo", f"{HERE}:OWN", "--env", "CartPole-v1"], {}).preset == "classic", "of the run alone"
 
 
 def test_a_part_whose_package_is_missing_is_refused_with_the_command_that_installs_it(
@@ -87,21 +87,21 @@ def test_a_part_whose_package_is_missing_is_refused_with_the_command_that_instal
 ) -> None:
     monkeypatch.setitem(sys.modules, "wandb", None)
     (tmp_path / "part.py").write_text("import wandb\n")
-    with refused("algo") as caught:
-        gather(["--algo", f"{tmp_path}/part.py:MINE"], {})
+    with refuses("algo") as caught:
+        resolve_flags(["--algo", f"{tmp_path}/part.py:MINE"], {})
     assert "pip install 'zerobeast[wandb]'" in str(caught.error)
 
 
 @pytest.mark.parametrize("algo", [f"{HERE}:NONE", f"{HERE}:TAKEN", f"{HERE}:MIME", "no.module:X", "inpala"])
 def test_what_is_no_algorithm_is_refused(algo: str) -> None:
-    with refused("algo", value=algo) as caught:
-        gather(["--algo", algo], {})
+    with refuses("algo", value=algo) as caught:
+        resolve_flags(["--algo", algo], {})
     assert "\n" not in str(caught.error)
 
 
 @pytest.mark.parametrize("name", ["net", "seed", "algorithm", "My-PPO", ""])
 def test_an_algorithm_has_a_name_that_no_setting_of_a_run_has(name: str) -> None:
-    with refused("name", value=name):
+    with refuses("name", value=name):
         AlgorithmSpec(name, Settings, "mine:Mine")
 
 
@@ -120,12 +120,12 @@ def test_settings_may_have_sections_or_be_none_at_all(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
     for name in ("nested", "own"):
         flags = ["--algo", f"{HERE}:{name.upper()}"]
-        config = load(flags, {})
+        config = load_config(flags, {})
         file.write_text(dump(config))
-        assert load(["--config", str(file), *flags], {}) == config
+        assert load_config(["--config", str(file), *flags], {}) == config
         file.write_text(f"{name}: 3")
-        with refused(name, value=3):
-            load(["--config", str(file), *flags], {})
+        with refuses(name, value=3):
+            load_config(["--config", str(file), *flags], {})
 
 
 def raising(*_of_a_run: object) -> Any:
@@ -138,8 +138,8 @@ def test_settings_and_makers_that_raise_or_make_nothing_are_named(monkeypatch: p
     kind = type("Raising", (Settings,), {"__module__": __name__, **of_settings})
     make = raising if answer == "make" else lambda *_: None
     monkeypatch.setattr(f"{HERE}.RAISING", AlgorithmSpec("raising", kind, make), raising=False)
-    with refused() as caught:
-        config = load(["--algo", f"{HERE}:RAISING"], {})
+    with refuses() as caught:
+        config = load_config(["--algo", f"{HERE}:RAISING"], {})
         run_folder.refuse_changes(config, config)
         run_folder.schedule_note(config, config)
         make_algorithm(config, EnvSpec("Own-v0", ArraySpace.box((3,)), ArraySpace.discrete(2)))
@@ -154,14 +154,14 @@ def test_settings_have_defaults_and_no_names_of_answers() -> None:
         made: list[int] = Field(default_factory=list)
         bound: float = 1.0  # type: ignore[assignment]
 
-    with refused("settings", value=["needed", "made", "bound"]):
+    with refuses("settings", value=["needed", "made", "bound"]):
         AlgorithmSpec("odd", Odd, "mine:Mine")
 
 
 def test_another_process_gets_settings_of_an_algorithm_in_a_file(tmp_path: Path) -> None:
     script = tmp_path / "script_of_mine.py"
     script.write_text(f"{MODULES['good']}\nSPEC = GOOD")
-    config = load(["--algo", f"{script}:SPEC", "--good.x", "7"], {})
+    config = load_config(["--algo", f"{script}:SPEC", "--good.x", "7"], {})
     code = "import pickle, sys; print(pickle.load(sys.stdin.buffer).algorithm.x)"
     child = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(config), capture_output=True, check=True)
     assert child.stdout == b"7\n"
@@ -201,11 +201,11 @@ def test_installed_algorithms_are_found_and_broken_ones_disturb_no_others(
         (tmp_path / f"algo_{name}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     with bring(tmp_path, "zerobeast.algorithms", ENTRIES):
-        assert load(["--algo", "good"], {}).section == "good"
+        assert load_config(["--algo", "good"], {}).section == "good"
         assert "--good.x 1" in settings_help()
         for flags in (["--algo", "bad"], ["--algo", "ends"], ["--algo", "twice"], ["--algo", "good", "--bad.x", "1"]):
-            with refused("algo", value="bad" if "--bad.x" in flags else flags[1]):
-                load(flags, {})
+            with refuses("algo", value="bad" if "--bad.x" in flags else flags[1]):
+                load_config(flags, {})
 
 
 PAGE = (ROOT / "docs" / "own_algorithm.md").read_text()
@@ -217,20 +217,20 @@ def test_a_part_that_no_checkpoint_can_hold_is_refused_before_the_first_step(par
     learning = algorithm.learning(net := algorithm.network())
     learning.parts |= {"opt": part}
     algorithm.learning = lambda _: learning
-    with refused("opt"):
+    with refuses("opt"):
         begin_learning(algorithm, RunConfig(algo="ppo"), net)
 
 
 def test_a_coefficient_may_fall_over_the_run_and_is_a_number_when_it_is_used(tmp_path: Path) -> None:
     flags = ["--algo", "ppo", "--ppo.entropy_cost", "linear 0.02 0", "--ppo.learning_rate", "linear 1e-3 1e-4"]
-    config: Any = load(flags, {})
+    config: Any = load_config(flags, {})
     (tmp_path / "run.yaml").write_text(dump(config))
-    assert load(["--config", str(tmp_path / "run.yaml")], {}) == config
+    assert load_config(["--config", str(tmp_path / "run.yaml")], {}) == config
     assert config.algorithm.at(0.5).entropy_cost == 0.01
     assert config.algorithm.learning_rate_at(500, 1000) == pytest.approx(5.5e-4)
     for wrong in ("linear 0.1", "linear 0.1 -1", "falling 1 0"):
-        with refused("ppo.entropy_cost", value=wrong):
-            load(["--algo", "ppo", "--ppo.entropy_cost", wrong], {})
+        with refuses("ppo.entropy_cost", value=wrong):
+            load_config(["--algo", "ppo", "--ppo.entropy_cost", wrong], {})
 
 
 @pytest.mark.parametrize("name", ["ppo", "impala"])
@@ -253,7 +253,7 @@ def test_the_methods_and_fields_that_the_page_names_exist() -> None:
     rows = re.findall(r"^\| `([\w.:]+)` \| `(\w+)\(", PAGE, re.MULTILINE)
     assert len(rows) > 10
     for home, method in rows:
-        assert callable(getattr(find("", f"zerobeast.rl.{home}", "page"), method)), (home, method)
+        assert callable(getattr(find_part("", f"zerobeast.rl.{home}", "page"), method)), (home, method)
     fields = re.search(r"### Fields of a batch\n(.*?)\n#", PAGE, re.DOTALL)
     assert fields is not None
     assert set(re.findall(r"^\| `(\w+)`", fields[1], re.MULTILINE)) >= set(Batch._fields) - {"origin"}

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from tests.helpers import no_file_longer_than
-from zerobeast.common.config.load import dump, load
+from zerobeast.common.config.load import dump, load_config
 from zerobeast.common.errors import ConfigError, DiskError
 from zerobeast.common.files import evaluations, run_files
-from zerobeast.common.files.atomic import Journal, explained, write_atomically
+from zerobeast.common.files.atomic import Journal, explain_os_errors, write_atomically
 from zerobeast.common.transport import make_keys
 from zerobeast.plan import run_folder
 from zerobeast.services.learner.checkpoint import Checkpoints
@@ -57,8 +57,8 @@ def continued(folder: Path) -> None:
 @pytest.mark.parametrize(
     "write",
     [
-        lambda folder: write_atomically(folder / run_files.CONFIG, dump(load([], {})), durable=True),
-        lambda folder: evaluations.append(folder, [ROW]),
+        lambda folder: write_atomically(folder / run_files.CONFIG, dump(load_config([], {})), durable=True),
+        lambda folder: evaluations.append_evaluations(folder, [ROW]),
         lambda folder: Checkpoints(folder).save({"model": torch.zeros(1)}),
         continued,
         lambda folder: make_keys(folder / "keys"),
@@ -73,7 +73,7 @@ def test_what_is_needed_again_survives_a_loss_of_power_and_names_wait_for_no_dis
     assert not disk.empty
     assert not [place for place in disk.unnamed if not place.is_relative_to(tmp_path / "keys")], "keys are made once"
     run_folder.name_latest(tmp_path / "run")
-    assert disk.empty == {run_files.LATEST}
+    assert disk.empty == {run_files.LATEST_FILE}
 
 
 @pytest.mark.parametrize("room", [0, 99])
@@ -110,7 +110,7 @@ def test_a_file_system_that_cannot_sync_folders_can_hold_a_run(
 
 @pytest.mark.parametrize(("number", "code"), [(errno.ENOSPC, 75), (errno.EMFILE, 75), (errno.EACCES, 2)])
 def test_a_disk_in_trouble_is_worth_another_try_and_a_wrong_path_is_not(number: int, code: int) -> None:
-    with pytest.raises(ConfigError) as caught, explained("x cannot be written"):
+    with pytest.raises(ConfigError) as caught, explain_os_errors("x cannot be written"):
         raise OSError(number, os.strerror(number))
     assert caught.value.exit_code == code
     assert isinstance(caught.value, DiskError) == (code == 75)

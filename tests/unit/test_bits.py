@@ -10,11 +10,11 @@ import torch
 from tests.helpers import as_bits, row_layout
 from zerobeast.clients.own_env import OwnEnv
 from zerobeast.common.wire import EnvSpec, Field, PolicySpec, rollout_record, step_record
-from zerobeast.common.wire.bits import pack_bits, unpacked_rows
-from zerobeast.common.wire.checks import flaw, illegal, rollout_flaw
+from zerobeast.common.wire.bits import pack_bits, unpack_rows
+from zerobeast.common.wire.checks import find_flaw, find_illegal, find_rollout_flaw
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
 from zerobeast.rl.data import Rollouts
-from zerobeast.rl.ops.columns import observed
+from zerobeast.rl.ops.columns import read_observations
 from zerobeast.rl.replay.ring_file import RingFile
 
 POLICY = PolicySpec((Field("q", "<f4", (9,)),), 0)
@@ -62,7 +62,7 @@ def test_every_element_comes_back_on_both_sides_whatever_the_spare_bits_are(spac
     assert (clean[..., :-1] == dirty[..., :-1]).all()
     rows = np.zeros((4, 64), np.uint8)  # not contiguous, as fields of rows are not
     rows[:, : dirty[0].size] = dirty.reshape(4, -1)
-    found = observed(space, torch.from_numpy(rows)[:, : dirty[0].size].unflatten(1, (2, -1)))
+    found = read_observations(space, torch.from_numpy(rows)[:, : dirty[0].size].unflatten(1, (2, -1)))
     assert found.dtype == torch.from_numpy(values).dtype
     assert np.array_equal(found.numpy(), values)
 
@@ -71,7 +71,7 @@ def test_users_get_rows_with_arrays_of_their_space() -> None:
     value = {"map": np.eye(3, 5, dtype=np.bool_), "speed": 2.5, "on": (np.arange(11) % 2).astype(np.int8), "flag": True}
     row = OwnEnv.of(ROBOT).row(value, 4.0, truncated=True)
     assert row["obs"]["on"][0].tolist() == [0b10101010, 0b010]
-    found = unpacked_rows(row, ROBOT)[0]
+    found = unpack_rows(row, ROBOT)[0]
     for name, wanted in value.items():
         np.testing.assert_array_equal(found["obs"][name], wanted, strict=isinstance(wanted, np.ndarray))
     assert (found["reward"], found["truncated"]) == (4.0, True)
@@ -81,12 +81,12 @@ def test_no_bits_are_refused_whatever_a_peer_has_sent() -> None:
     rows = np.zeros(2, step_record(ROBOT).dtype)
     for name in ("map", "on", "flag"):
         rows["obs"][name] = 255
-    assert flaw(rows) is illegal("obs", rows["obs"], ROBOT.obs, packed=True) is None
+    assert find_flaw(rows) is find_illegal("obs", rows["obs"], ROBOT.obs, packed=True) is None
     rollouts = np.zeros(2, rollout_record(ROBOT, POLICY, 3).dtype)
     rollouts["obs"]["on"] = 255
-    assert rollout_flaw(rollouts, ROBOT) is None
+    assert find_rollout_flaw(rollouts, ROBOT) is None
     rollouts["last_action"][1, 2] = 2
-    assert str(rollout_flaw(rollouts, ROBOT)).startswith("last_action "), "actions are not packed"
+    assert str(find_rollout_flaw(rollouts, ROBOT)).startswith("last_action "), "actions are not packed"
 
 
 def test_stacks_of_packed_frames_begin_with_their_episode() -> None:
@@ -99,4 +99,4 @@ def test_stacks_of_packed_frames_begin_with_their_episode() -> None:
     wanted = [[0, 1, 2], [1, 2, 3], [4, 4, 4], [4, 4, 5], [4, 5, 6], [5, 6, 7]]
     assert np.array_equal(batch.obs[:, 0].numpy(), frames[wanted])
     assert batch.obs.dtype == torch.bool
-    assert batch.packed(3).unpacked().obs.equal(batch.obs)
+    assert batch.pack(3).unpack().obs.equal(batch.obs)

@@ -12,7 +12,7 @@ from tests.build.batches import ONES, REACH, N, learner, transitions, weights
 from tests.build.control import assert_same_layers, control, descend, follow, mlp, of_critics, of_policy, q_of, units_of
 from zerobeast.rl.algos.sac.algorithm import draw
 from zerobeast.rl.ops import optim
-from zerobeast.testing.small_run import ENVS, SmallRun, T, same
+from zerobeast.testing.small_run import ENVS, SmallRun, T, are_same
 
 
 def test_ddpg_equals_its_update_written_out(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_stored_observations_join_the_statistics_once_however_often_they_are_dra
     settings, net = {"samples_per_insert": 2.0}, {"normalize_obs": True}
     with SmallRun("ddpg", ENVS["real actions"], settings, net=net) as run:
         batches = run.rollouts(4)
-        run.fed(batches)
+        run.learn_from(batches)
         assert run.trainer.counters.updates > 20
         seen = torch.cat([torch.from_numpy(rows["obs"][:, :T]).flatten(0, 1) for rows in batches])
         norm = run.trainer.net.vectors.norm.arrays[0]
@@ -107,8 +107,8 @@ def test_policy_and_targets_wait_for_every_third_update_of_the_critics(tmp_path:
         before, critics = learned(net, learning), weights(learning.parts["critics"])
         metrics = learning.update(transitions(seed, REACH), ONES, 0).metrics
         assert list(metrics) == ["critic_loss", "q_mean", "policy_loss"]
-        assert not same(critics, weights(learning.parts["critics"]))
-        changes.append([not same(*pair) for pair in zip(before, learned(net, learning), strict=True)])
+        assert not are_same(critics, weights(learning.parts["critics"]))
+        changes.append([not are_same(*pair) for pair in zip(before, learned(net, learning), strict=True)])
     assert changes == [[False] * 3, [False] * 3, [True] * 3] * 2
 
 

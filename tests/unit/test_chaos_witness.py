@@ -9,7 +9,7 @@ from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.protocol import Sampling
-from zerobeast_tools.chaos.witness.algorithm import Mixed, Witness, check, logits_of
+from zerobeast_tools.chaos.witness.algorithm import MixedUp, Witness, check, logits_of
 from zerobeast_tools.chaos.witness.env import ACTIONS, reward_of, right_action
 
 T, WHO = 8, (5, 1234567)
@@ -52,7 +52,7 @@ def test_rollouts_in_order_are_taken_and_a_single_wrong_entry_is_noticed(name: s
     check(rollouts(memory=False))  # after the broker forgot
     entries: Tensor = (batch.extras | batch._asdict())[name]
     entries[place] = ~entries[place] if entries.dtype is torch.bool else entries[place] + 1
-    with pytest.raises(Mixed):
+    with pytest.raises(MixedUp):
         check(batch)
 
 
@@ -64,5 +64,5 @@ def test_the_policy_notices_the_memory_of_another_environment_episode_or_step() 
     answer, after = witness.act(witness.network(), inputs, torch.tensor([[5.0, 3.0, 9.0]]), sampling)
     assert (answer.action.tolist(), after.tolist()) == ([right_action(5, 3, 10)], obs[0].tolist())
     for other in ([6.0, 3.0, 9.0], [5.0, 2.0, 9.0], [5.0, 3.0, 10.0]):
-        with pytest.raises(Mixed):
+        with pytest.raises(MixedUp):
             witness.act(witness.network(), inputs, torch.tensor([other]), sampling)

@@ -12,20 +12,20 @@ from typing import Any
 
 import pytest
 
-from tests.build.errors import refused
-from tests.build.folders import saved
-from tests.build.starts import NOW, started
+from tests.build.errors import refuses
+from tests.build.folders import save_run
+from tests.build.starts import NOW, make_run_folder
 from zerobeast.cli.watch import main
-from zerobeast.common.config.load import load
+from zerobeast.common.config.load import load_config
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.health import pages, status
 from zerobeast.common.health.status import ExitRecord
 from zerobeast.common.settings.tree import RunConfig
-from zerobeast.discovery.run import newest, services_of
-from zerobeast.launcher.attached import attached, runs
+from zerobeast.discovery.folder_services import find_newest, services_of
+from zerobeast.launcher.foreign_processes import find_processes, is_running
 from zerobeast.plan import run_folder as folder
-from zerobeast.plan.run_folder import claimed, default_name, name_latest, refuse_changes, set_aside
-from zerobeast.services.learner.kept import claim
+from zerobeast.plan.run_folder import default_name, lock_folder, move_folder_aside, name_latest, refuse_changes
+from zerobeast.services.learner.folder import claim
 
 
 def config(root: Path | str = "runs", **settings: object) -> RunConfig:
@@ -55,27 +55,27 @@ def test_a_default_name_is_always_a_valid_name_and_none_that_there_is(tmp_path: 
 
 
 def test_a_claim_makes_the_folder_and_a_second_launcher_is_refused_with_the_process_that_runs(tmp_path: Path) -> None:
-    with claimed(tmp_path / "x"), refused("name", value="x") as caught, claimed(tmp_path / "x"):
+    with lock_folder(tmp_path / "x"), refuses("name", value="x") as caught, lock_folder(tmp_path / "x"):
         pass
     assert {entry.name for entry in (tmp_path / "x").iterdir()} == {".lock", "logs", "services"}
     assert f"process {os.getpid()}" in str(caught.error)
-    with claimed(tmp_path / "x"):
+    with lock_folder(tmp_path / "x"):
         pass
 
 
 def test_services_that_outlive_their_launcher_keep_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder, "HANDOVER_S", 0.3)
-    with claimed(tmp_path) as lock:
+    with lock_folder(tmp_path) as lock:
         command = [sys.executable, "-c", "import sys; sys.stdin.read()"]
         service = subprocess.Popen(command, stdin=subprocess.PIPE, pass_fds=[lock])
         os.ftruncate(lock, 0)  # no process has the number of the launcher, which is this one
     try:
-        with refused("name", value=tmp_path.name) as caught, claimed(tmp_path):
+        with refuses("name", value=tmp_path.name) as caught, lock_folder(tmp_path):
             pass
         assert "earlier start" in str(caught.error)
     finally:
         service.communicate()
-    with claimed(tmp_path):
+    with lock_folder(tmp_path):
         pass
 
 
@@ -86,24 +86,24 @@ def test_a_file_system_without_locks_costs_one_warning_and_the_learner_of_the_la
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with claimed(tmp_path / "x"), claim(tmp_path / "x") as first, claimed(tmp_path / "x"):
+    with lock_folder(tmp_path / "x"), claim(tmp_path / "x") as first, lock_folder(tmp_path / "x"):
         assert len(caplog.records) == 1
         with claim(tmp_path / "x") as second:
             second()
-            with refused(str(tmp_path / "x")):
+            with refuses(str(tmp_path / "x")):
                 first()
-        assert set_aside(tmp_path / "x", NOW)
-        with refused(str(tmp_path / "x")):
+        assert move_folder_aside(tmp_path / "x", NOW)
+        with refuses(str(tmp_path / "x")):
             second()
 
 
 def test_a_folder_that_cannot_be_made_is_refused_and_what_is_in_its_place_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with refused(str(tmp_path / "file" / "x")), claimed(tmp_path / "file" / "x"):
+    with refuses(str(tmp_path / "file" / "x")), lock_folder(tmp_path / "file" / "x"):
         pass
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "logs").write_text("")
-    with refused(str(tmp_path / "x" / "logs")) as caught, claimed(tmp_path / "x"):
+    with refuses(str(tmp_path / "x" / "logs")) as caught, lock_folder(tmp_path / "x"):
         pass
     assert str(tmp_path / "x" / "logs") in str(caught.error)
 
@@ -122,9 +122,9 @@ HEAD = "agent_steps,mean_return_100\n"
     ],
 )
 def test_the_figures_at_the_end_are_those_of_the_last_row(tmp_path: Path, text: str, figures: dict[str, float]) -> None:
-    assert metrics.last(tmp_path) == {}
+    assert metrics.read_last_row(tmp_path) == {}
     (tmp_path / "metrics.csv").write_text(text)
-    assert metrics.last(tmp_path) == figures
+    assert metrics.read_last_row(tmp_path) == figures
 
 
 def test_starting_over_moves_the_old_run_and_deletes_nothing(tmp_path: Path) -> None:
@@ -132,10 +132,10 @@ def test_starting_over_moves_the_old_run_and_deletes_nothing(tmp_path: Path) -> 
         (tmp_path / "x").mkdir()
         (tmp_path / "x" / "config.yaml").touch()
         (tmp_path / "x" / "checkpoint.pt").write_text(str(generation))
-        assert set_aside(tmp_path / "x", NOW)
+        assert move_folder_aside(tmp_path / "x", NOW)
     assert not (tmp_path / "x").exists()
     assert {path.read_text() for path in tmp_path.glob("x.old-20260131-235958*/checkpoint.pt")} == {"0", "1", "2"}
-    assert set_aside(tmp_path / "x", NOW) is None, "nothing is there any more"
+    assert move_folder_aside(tmp_path / "x", NOW) is None, "nothing is there any more"
 
 
 def test_latest_leads_to_the_newest_run_and_replaces_nothing_but_a_link(tmp_path: Path) -> None:
@@ -144,11 +144,11 @@ def test_latest_leads_to_the_newest_run_and_replaces_nothing_but_a_link(tmp_path
     (tmp_path / "latest").symlink_to("one")  # which tensorboard would follow
     for name in ("one", "two", "two"):
         name_latest(tmp_path / name)
-        assert run_files.places("latest", tmp_path)[0] == tmp_path / name
+        assert run_files.candidate_paths("latest", tmp_path)[0] == tmp_path / name
     assert {path.name for path in tmp_path.iterdir() if not path.is_symlink()} == {"latest", "one", "two"}
     (tmp_path / "two" / "services").mkdir()
     (tmp_path / "two" / "services" / "actor-0.json").touch()
-    assert newest(tmp_path) == tmp_path / "two", "under its own name"
+    assert find_newest(tmp_path) == tmp_path / "two", "under its own name"
     (tmp_path / "latest").unlink()
     (tmp_path / "latest").mkdir()
     name_latest(tmp_path / "one")
@@ -156,12 +156,12 @@ def test_latest_leads_to_the_newest_run_and_replaces_nothing_but_a_link(tmp_path
 
 
 def test_a_run_that_a_launcher_or_a_learner_trains_cannot_be_started_over(tmp_path: Path) -> None:
-    with claimed(tmp_path / "x"), refused("name", value="x"):
-        set_aside(tmp_path / "x", NOW)
-    with claim(tmp_path / "x"), refused(str(tmp_path / "x")):
-        set_aside(tmp_path / "x", NOW)
+    with lock_folder(tmp_path / "x"), refuses("name", value="x"):
+        move_folder_aside(tmp_path / "x", NOW)
+    with claim(tmp_path / "x"), refuses(str(tmp_path / "x")):
+        move_folder_aside(tmp_path / "x", NOW)
     assert (tmp_path / "x").exists()
-    assert set_aside(tmp_path / "x", NOW)
+    assert move_folder_aside(tmp_path / "x", NOW)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_run_that_a_launcher_or_a_learner_trains_cannot_be_started_over(tmp_pa
 def test_a_checkpoint_cannot_go_on_with_another_task_network_optimiser_or_rows_of_a_replay(
     algo: str, change: dict[str, object], path: str
 ) -> None:
-    with refused(path) as caught:
+    with refuses(path) as caught:
         refuse_changes(config(name="x", algo=algo), config(name="x", **{"algo": algo, **change}))
     assert caught.paths == [path]
 
@@ -198,17 +198,17 @@ def test_settings_that_do_not_bind_a_checkpoint_may_change_and_steps_not_go_belo
 
     refuse_changes(of(200_000), of(200_000, log_every_s=9.0))
     for steps, learner in ((200_000, {"batch_size": 9}), (100_000, {})):
-        with refused("total_steps", value=steps):
+        with refuses("total_steps", value=steps):
             refuse_changes(of(200_000), of(steps, **learner))
 
 
 def test_a_continued_run_reports_what_its_schedule_does_to_the_learning_rate(tmp_path: Path) -> None:
-    before = started(tmp_path, "x", "--algo=ppo", "--ppo.learning_rate=1e-3", "--total_steps=1000")
+    before = make_run_folder(tmp_path, "x", "--algo=ppo", "--ppo.learning_rate=1e-3", "--total_steps=1000")
     (before.folder / "checkpoint.pt").touch()
     (before.folder / "metrics.csv").write_text(HEAD + "1000,5\n")
     for flags, said in (("", "--ppo.learning_rate=0.0005 "), ("--ppo.schedule constant", "")):
         argv = ["--config", str(before.folder / "config.yaml"), "--total_steps", "2000", *flags.split()]
-        note = folder.schedule_note(before, load(argv, {}))
+        note = folder.schedule_note(before, load_config(argv, {}))
         assert (bool(note), said in note) == (bool(said), True)
 
 
@@ -231,7 +231,7 @@ def test_services_of_one_process_are_one_worker_and_the_learner_is_first(tmp_pat
         announce(tmp_path, f"{role}-0", 11)
         announce(tmp_path, f"{role}-1", 12)
     announce(tmp_path, "learner-0", os.getpid())
-    learner, worker, _ = found = attached(tmp_path)
+    learner, worker, _ = found = find_processes(tmp_path)
     assert [each.spec.name for each in found] == ["learner 0", "worker 0", "worker 1"]
     assert worker.spec.log == tmp_path / "logs" / "worker-0.log"
     assert worker.spec.statuses["broker"] == tmp_path / "services" / "broker-0.json"
@@ -239,7 +239,7 @@ def test_services_of_one_process_are_one_worker_and_the_learner_is_first(tmp_pat
     with subprocess.Popen([sys.executable, "-c", ""]) as ended:
         pass
     announce(tmp_path, "learner-0", ended.pid)
-    assert attached(tmp_path)[0].code == 0
+    assert find_processes(tmp_path)[0].code == 0
 
 
 def test_a_process_that_has_not_announced_all_its_services_and_one_elsewhere_are_there_too(tmp_path: Path) -> None:
@@ -247,7 +247,7 @@ def test_a_process_that_has_not_announced_all_its_services_and_one_elsewhere_are
         announce(tmp_path, f"{role}-0", 11)
     announce(tmp_path, "actor-3", 11, host="another-machine")
     announce(tmp_path, "actor-4", 11, host=socket.gethostname())
-    found = {each.spec.name: each.pid for each in attached(tmp_path)}
+    found = {each.spec.name: each.pid for each in find_processes(tmp_path)}
     assert found == {"broker 0": 11, "envserver 0": 11, "actor 3": -1, "actor 4": 11}
 
 
@@ -275,27 +275,27 @@ def test_files_that_are_no_announcements_are_left_out(tmp_path: Path) -> None:
         ("{", "[]", "[" * 100_000, '{"pid": Infinity}', '{"pid": 2147483648}', '{"pid": -7}')
     ):
         (tmp_path / "services" / f"actor-{number}.json").write_text(text)
-    assert attached(tmp_path) == attached(tmp_path / "nowhere") == []
+    assert find_processes(tmp_path) == find_processes(tmp_path / "nowhere") == []
 
 
 def test_where_nothing_runs_there_is_nothing_to_watch(tmp_path: Path) -> None:
-    saved(tmp_path / "ended", "x", {400: 21.5}, total_steps=1000)
+    save_run(tmp_path / "ended", "x", {400: 21.5}, total_steps=1000)
     for words in ([], ["x"], ["x", "--root", str(tmp_path / "ended")]):
-        with refused():
+        with refuses():
             main(["--root", str(tmp_path), *words])
 
 
 def test_a_run_runs_while_its_lock_is_held_and_watching_ends_with_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder = saved(tmp_path, "x", {400: 21.5}, total_steps=1000)
+    folder = save_run(tmp_path, "x", {400: 21.5}, total_steps=1000)
     (folder / ".lock").touch()
-    assert not runs(folder)
+    assert not is_running(folder)
     command = [sys.executable, "-c", HOLDER, str(folder / ".lock")]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as holder:
         assert holder.stdout
         holder.stdout.readline()
-        assert runs(folder)
+        assert is_running(folder)
         assert main([str(folder)]) == 0
-    assert not runs(folder)
+    assert not is_running(folder)
     assert capsys.readouterr().out.startswith("x: stopped after 400 agent steps")

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.build.commands import program
-from tests.build.errors import refused
+from tests.build.errors import refuses
 from zerobeast.cli.slurm import JOB, main
-from zerobeast.common.config.load import load
+from zerobeast.common.config.load import load_config
 from zerobeast.common.files import run_files
 from zerobeast.rl.replay import disk
 
@@ -39,7 +39,7 @@ def test_the_run_folder_has_settings_and_keys_and_keeps_its_keys(tmp_path: Path)
     assert keys
     assert "CartPole-v1" in (folder / "config.yaml").read_text()
     text = written(tmp_path, "--learner.batch_size", "4")
-    config = load(["--config", str(folder / "config.yaml")], {})
+    config = load_config(["--config", str(folder / "config.yaml")], {})
     assert (config.security.keys, text.count("--confirmed ")) == (str(folder / run_files.KEYS), 3)
     assert {file: file.read_bytes() for file in (folder / run_files.KEYS).rglob("*.key*")} == keys
     assert "batch_size: 4" in (folder / "config.yaml").read_text()
@@ -58,7 +58,7 @@ def test_what_cannot_run_or_is_queued_is_not_submitted(tmp_path: Path, monkeypat
     program(tmp_path / "squeue", f"echo '6|PENDING|'; echo '7|PENDING|{tmp_path}/x/{JOB}'")
     for path, job in (("", ""), (f"{tmp_path}:/usr/bin:/bin", "scancel 7")):
         monkeypatch.setenv("PATH", path)
-        with refused("submit") as caught:
+        with refuses("submit") as caught:
             written(tmp_path, "--submit")
         assert job in str(caught.error)
         assert not (tmp_path / "x").exists()
@@ -66,7 +66,7 @@ def test_what_cannot_run_or_is_queued_is_not_submitted(tmp_path: Path, monkeypat
     written(tmp_path, "--submit")
     assert (tmp_path / "sbatch.called").read_text() == f"{tmp_path}/x/{JOB}\n"
     monkeypatch.setattr(disk, "file_system", lambda _folder: "nfs4")
-    with refused("learner.store"):
+    with refuses("learner.store"):
         written(tmp_path / "nfs", "--algo", "dqn")
     written(tmp_path / "nfs", "--algo", "dqn", "--learner.store", "/scratch")
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from tests.build.compose import ENVS, ROOT, everything, services, written
-from zerobeast.common.config.load import gather
-from zerobeast.common.config.table import OPEN, RUN, of_parts
+from tests.build.compose import ENVS, ROOT, all_services, load_compose_file, services
+from zerobeast.common.config.load import resolve_flags
+from zerobeast.common.config.settings_table import OPEN_SECTIONS, RUN, part_settings
 from zerobeast.common.process.roles import EVALUATOR, PROCESSES, ROLES
 from zerobeast.common.settings.facts import facts_of
 from zerobeast.common.settings.tree import RunConfig
@@ -27,7 +27,7 @@ needs_compose = pytest.mark.skipif(
 
 def settings(service: dict[str, Any]) -> RunConfig:
     environ = {name: str(value) for name, value in service["environment"].items() if "${" not in str(value)}
-    return gather([], environ).config
+    return resolve_flags([], environ).config
 
 
 def test_without_keys_no_plane_leaves_the_network_of_the_project() -> None:
@@ -39,7 +39,7 @@ def test_without_keys_no_plane_leaves_the_network_of_the_project() -> None:
 
 def test_with_keys_each_service_has_the_public_ones_and_its_own_secret() -> None:
     files = ("docker-compose.yml", "deploy/compose/keys.yml")
-    secrets = written(files[1])["secrets"]
+    secrets = load_compose_file(files[1])["secrets"]
     merged = services(*files)
     for service in merged.values():
         assert "./keys/public:/keys/public:ro" in service["volumes"]
@@ -68,8 +68,8 @@ def test_a_fused_run_is_the_learner_and_workers_of_lower_cpu_priority() -> None:
 
 def test_every_setting_reaches_all_services_from_the_shell() -> None:
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
-    ours = [*OPEN, *groups["zerobeast.algorithms"]]
-    every = RUN | {path: field for name in ours for path, field in of_parts(name).items()}
+    ours = [*OPEN_SECTIONS, *groups["zerobeast.algorithms"]]
+    every = RUN | {path: field for name in ours for path, field in part_settings(name).items()}
     paths = ["env", *(path for path, field in every.items() if not facts_of(field).of_host)]
     names = [f"BEAST_{path.upper().replace('.', '__')}" for path in paths]
     text = textwrap.fill(", ".join(names), 120, initial_indent="  ", subsequent_indent="  ")
@@ -77,9 +77,9 @@ def test_every_setting_reaches_all_services_from_the_shell() -> None:
         file = ROOT / "deploy" / "compose" / "settings.yml"
         head, end = file.read_text().split("environment: [\n")[0], "\n] } }\n"
         file.write_text(f"{head}environment: [\n{text}{end}")
-    (passed,) = written("deploy/compose/settings.yml")["services"].values()
+    (passed,) = load_compose_file("deploy/compose/settings.yml")["services"].values()
     assert sorted(passed["environment"]) == sorted(names), "make golden writes settings.yml anew"
-    for name, service in everything().items():
+    for name, service in all_services().items():
         if name in (*PROCESSES, ENVS):
             assert service["extends"] == {"file": "deploy/compose/settings.yml", "service": "settings"}
             assert service["volumes"][0] in ("runs:/app/runs", "runs:/app/runs:ro"), "to see that the run is over"
@@ -101,7 +101,7 @@ def test_the_shell_comes_first_and_another_file_replaces_that_of_the_project(
     done = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, check=True)
     for name, service in json.loads(done.stdout)["services"].items():
         found = {key: value for key, value in service["environment"].items() if value is not None}
-        config = gather([], found).config
+        config = resolve_flags([], found).config
         expected = ("dqn", "compose", 2, "CartPole-v1") if another else ("dqn", "x", 1, "CartPole-v1")
         assert (config.algo, config.name, config.seed, config.env.id) == expected, name
         assert (config.algorithm.model_dump()["batch_size"], found["OWN"]) == (9, "1")
@@ -110,11 +110,11 @@ def test_the_shell_comes_first_and_another_file_replaces_that_of_the_project(
 
 def test_containers_are_read_only_and_without_privileges() -> None:
     rights = {"read_only": True, "cap_drop": ["ALL"], "security_opt": ["no-new-privileges:true"]}
-    assert all(service.items() >= rights.items() and "privileged" not in service for service in everything().values())
+    assert all(service.items() >= rights.items() and "privileged" not in service for service in all_services().values())
 
 
 def test_environments_write_no_run_and_those_of_evaluations_have_no_network_but_a_socket() -> None:
-    found, evaluator = everything(), everything()[EVALUATOR]
+    found, evaluator = all_services(), all_services()[EVALUATOR]
     for name in ("envserver", "worker", ENVS):
         assert not [volume for volume in found[name]["volumes"] if volume.startswith("runs:") and volume[-3:] != ":ro"]
     envs, (flag, endpoint) = found[ENVS], evaluator["command"]
@@ -124,24 +124,24 @@ def test_environments_write_no_run_and_those_of_evaluations_have_no_network_but_
     for limit in ("MAX_EPISODES_PER_PROCESS", "MAX_PROCESS_MEMORY_MB"):  # no process is replaced during an episode
         assert int(envs["environment"][f"BEAST_ENVSERVER__{limit}"]) == 0
     assert envs["volumes"][1:] == ["sockets:/sockets"]
-    assert written("docker-compose.yml")["volumes"]["sockets"]["driver_opts"]["type"] == "tmpfs"
+    assert load_compose_file("docker-compose.yml")["volumes"]["sockets"]["driver_opts"]["type"] == "tmpfs"
     assert not envs.keys() & {"secrets", "networks", "ports", "pid", "ipc", "volumes_from"}
     for file in {*ROOT.glob("deploy/compose/*.yml")} - {ROOT / "deploy/compose/settings.yml"}:
-        assert written(str(file))["services"].get(ENVS, {}).keys() <= {"image", "build"}, file
+        assert load_compose_file(str(file))["services"].get(ENVS, {}).keys() <= {"image", "build"}, file
     assert "ENV_PACKAGES" not in evaluator["build"]["args"], "none of its code has to be imported there"
 
 
 def test_ports_are_those_of_loopback_and_nobody_can_log_in_with_a_password_that_is_known() -> None:
-    for service in everything().values():
+    for service in all_services().values():
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
-    grafana = everything()["grafana"]["environment"]
+    grafana = all_services()["grafana"]["environment"]
     assert grafana["GF_AUTH_ANONYMOUS_ORG_ROLE"] == "Viewer"
     assert grafana["GF_SECURITY_DISABLE_INITIAL_ADMIN_CREATION"] == "true"
     assert (grafana["GF_AUTH_BASIC_ENABLED"], grafana["GF_AUTH_DISABLE_LOGIN_FORM"]) == ("false", "true")
 
 
 def test_memory_processes_and_logs_are_bounded_and_third_party_images_have_a_version() -> None:
-    for name, service in everything().items():
+    for name, service in all_services().items():
         assert re.fullmatch(r"\$\{PIDS_LIMIT:-\d+\}", service["pids_limit"])
         assert re.fullmatch(r"\d+[mg]|\$\{[A-Z]+_MEMORY:-\d+[mg]\}", service["mem_limit"])
         assert service["logging"]["options"].keys() == {"max-size", "max-file"}

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.build.errors import refused
-from zerobeast.common.config.confirmed import remember
+from tests.build.errors import refuses
+from zerobeast.common.config.confirmations import remember
 from zerobeast.common.config.flags import flags_for
-from zerobeast.common.config.layers import Given
-from zerobeast.common.config.load import Request, check, dump, gather, load, resolve, settings_help
-from zerobeast.common.config.table import TREE
-from zerobeast.common.config.trust import decisive
+from zerobeast.common.config.layers import GivenValue
+from zerobeast.common.config.load import Request, check_layer, dump, load_config, resolve, resolve_flags, settings_help
+from zerobeast.common.config.settings_table import TREE
+from zerobeast.common.config.trust import decisive_values
 from zerobeast.common.errors import BeastError
 from zerobeast.common.settings import EnvConfig, RunConfig, Section, setting
 from zerobeast.common.wire import ArraySpace, EnvSpec
@@ -34,7 +34,7 @@ def run_file(tmp_path: Path) -> Path:
 
 def test_a_flag_wins_over_the_environment_over_the_file_over_the_preset_over_the_default(run_file: Path) -> None:
     environ = {"BEAST_LEARNER__BATCH_SIZE": "5", "BEAST_LEARNER__WINDOW": "3", "HOME": "/nowhere"}
-    loaded = gather(["--config", str(run_file), "--learner.batch_size", "6"], environ)
+    loaded = resolve_flags(["--config", str(run_file), "--learner.batch_size", "6"], environ)
     config = loaded.config
     assert (config.learner.batch_size, config.learner.window, config.learner.unroll_length) == (6, 3, 10)
     assert config.algorithm.entropy_cost == 0.0006
@@ -51,17 +51,19 @@ def test_a_flag_wins_over_the_environment_over_the_file_over_the_preset_over_the
 
 @pytest.mark.parametrize("flags", ["--learner.batch_size 64", "--learner.batch-size 64", "--learner.batch_size=64"])
 def test_a_flag_may_be_written_in_several_ways(flags: str) -> None:
-    assert load(flags.split(), {}).learner.batch_size == 64
-    assert load(["--learner.batch_size", "1", *flags.split()], {}).learner.batch_size == 64
+    assert load_config(flags.split(), {}).learner.batch_size == 64
+    assert load_config(["--learner.batch_size", "1", *flags.split()], {}).learner.batch_size == 64
 
 
 def test_values_are_converted_to_the_type_of_their_setting() -> None:
     flags = "--total_steps 1e6 --impala.learning_rate 1e-3 --net.normalize_obs --health.port 0 --name 010".split()
-    config = load([*flags, "--env.kwargs", "{mode: 1, name: x}", "--env.fire_reset", "false"], {"BEAST_SEED": "7"})
+    config = load_config(
+        [*flags, "--env.kwargs", "{mode: 1, name: x}", "--env.fire_reset", "false"], {"BEAST_SEED": "7"}
+    )
     assert (config.total_steps, config.algorithm.learning_rate, config.seed) == (1_000_000, 0.001, 7)
     assert (config.net.normalize_obs, config.env.fire_reset) == (True, False)
     assert config.env.kwargs == {"mode": 1, "name": "x"}
-    assert (config.name, load([], {"BEAST_ENV": "CartPole-v1"}).env.id) == ("010", "CartPole-v1")
+    assert (config.name, load_config([], {"BEAST_ENV": "CartPole-v1"}).env.id) == ("010", "CartPole-v1")
 
 
 BOMB = "    a0: &a0 [1]\n" + "".join(f"    a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]\n" for n in range(1, 9))
@@ -89,8 +91,8 @@ BOMB = "    a0: &a0 [1]\n" + "".join(f"    a{n}: &a{n} [{', '.join([f'*a{n - 1}'
 )
 def test_a_bad_file_is_refused_with_one_sentence(tmp_path: Path, text: str, path: str) -> None:
     (file := tmp_path / "run.yaml").write_text(text)
-    with refused(f"file {file}" if path == "file" else path) as caught:
-        load(["--config", str(file)], {})
+    with refuses(f"file {file}" if path == "file" else path) as caught:
+        load_config(["--config", str(file)], {})
     assert len(caught.error.mistakes) == 1
     assert len(str(caught.error)) < 2000
     assert str(caught.error).isprintable()
@@ -98,42 +100,44 @@ def test_a_bad_file_is_refused_with_one_sentence(tmp_path: Path, text: str, path
 
 def test_a_file_that_cannot_be_read_is_refused_and_an_empty_one_changes_nothing(tmp_path: Path) -> None:
     for name in ("missing.yaml", "."):
-        with refused(str(tmp_path / name)):
-            load(["--config", str(tmp_path / name)], {})
+        with refuses(str(tmp_path / name)):
+            load_config(["--config", str(tmp_path / name)], {})
     for text in ("", "# nothing\n", "learner:\n  # batch_size: 3\nnet: {}\n"):
         (tmp_path / "run.yaml").write_text(text)
-        assert load(["--config", str(tmp_path / "run.yaml")], {}) == load([], {})
+        assert load_config(["--config", str(tmp_path / "run.yaml")], {}) == load_config([], {})
 
 
 def test_later_files_override_earlier_ones_and_the_environment_may_name_one(tmp_path: Path, run_file: Path) -> None:
     above = tmp_path / "above.yaml"
     above.write_text("seed: 3\n")
-    both = load(["--config", str(run_file), "--config", str(above)], {})
+    both = load_config(["--config", str(run_file), "--config", str(above)], {})
     assert (both.seed, both.learner.batch_size) == (3, 4)
-    assert load([], {"BEAST_CONFIG": str(run_file)}).seed == 2
-    assert load(["--config", str(above)], {"BEAST_CONFIG": str(run_file)}) == load(["--config", str(above)], {})
+    assert load_config([], {"BEAST_CONFIG": str(run_file)}).seed == 2
+    assert load_config(["--config", str(above)], {"BEAST_CONFIG": str(run_file)}) == load_config(
+        ["--config", str(above)], {}
+    )
     there = Request.of_values({"local": {"restarts": 1}}, {"BEAST_CONFIG": str(run_file)}).of_run("file x", {"seed": 5})
     assert resolve(there).config.seed == 5
     assert resolve(replace(there, files=[str(above)])).config.seed == 3
-    with refused("local.restarts", value=True):
+    with refuses("local.restarts", value=True):
         resolve(Request.of_values({"local": {"restarts": True}}))
 
 
 def test_a_file_lies_above_its_base_which_is_near_it(tmp_path: Path) -> None:
     (file := tmp_path / "x.yaml").write_text("base: base.yaml\nlearner.batch_size: 4\nnet:\n")
     (tmp_path / "base.yaml").write_text("seed: 1\nlearner: {batch_size: 3, window: 5}\nnet: {core: lstm}\n")
-    config = load(["--config", str(file)], {})
+    config = load_config(["--config", str(file)], {})
     assert (config.seed, config.learner.batch_size, config.learner.window, config.net.core) == (1, 4, 5, "lstm")
     for wrong in ("x.yaml", "/etc/passwd", "../../base.yaml", "[x.yaml]"):
         file.write_text(f"base: {wrong}\n")
-        with refused(f"file {file}: base"):
-            load(["--config", str(file)], {})
+        with refuses(f"file {file}: base"):
+            load_config(["--config", str(file)], {})
 
 
 def test_arguments_of_a_higher_layer_are_added_to_those_below_and_null_leaves_one_out(tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text("env: {kwargs: {target: 7, size: 5, inner: {a: 1}}, options: {level: 2}}")
     flags = [*CLASSIC, "--config", str(tmp_path / "run.yaml"), "--env.kwargs", '{"size": null, "width": null}']
-    config = load([*flags, "--env.kwargs", '{"inner": {"b": 2}}'], {"BEAST_ENV__KWARGS": "{height: 3}"})
+    config = load_config([*flags, "--env.kwargs", '{"inner": {"b": 2}}'], {"BEAST_ENV__KWARGS": "{height: 3}"})
     assert config.env.kwargs == {"target": 7, "inner": {"b": 2}, "height": 3, "width": None}
     assert config.env.options == {"level": 2}
 
@@ -145,21 +149,21 @@ def test_variables_that_kubernetes_injects_are_ignored() -> None:
         "BEAST_BROKER_SERVICE_HOST": "10.0.0.1",
         "BEAST_BROKER_SERVICE_PORT_HTTP": "80",
     }
-    assert load([], environ) == load([], {})
-    with refused("health_port", layer="environment BEAST_HEALTH_PORT"):
-        load([], {"BEAST_HEALTH_PORT": "80"})
+    assert load_config([], environ) == load_config([], {})
+    with refuses("health_port", layer="environment BEAST_HEALTH_PORT"):
+        load_config([], {"BEAST_HEALTH_PORT": "80"})
 
 
 def test_yaml_of_a_tree_reads_back_as_the_same_tree(tmp_path: Path) -> None:
     environ = {"BEAST_IMPALA__EPSILON": "1e-7"}
     given = ["--name", "on", "--env.kwargs", "{a: [1, null, é], b: {c: 1.5}}", "--net.hidden_sizes", "64,32"]
-    config = load([*CLASSIC, *given], environ)
+    config = load_config([*CLASSIC, *given], environ)
     assert config.net.hidden_sizes == (64, 32)
     path = tmp_path / "config.yaml"
     path.write_text(dump(config), encoding="utf-8")
-    remember(path, decisive(config))
-    assert load(["--config", str(path)], {}) == config
-    assert dump(load(["--config", str(path)], {})) == dump(config)
+    remember(path, decisive_values(config))
+    assert load_config(["--config", str(path)], {}) == config
+    assert dump(load_config(["--config", str(path)], {})) == dump(config)
 
 
 NUMBERS = {"rate": 0.001, "small": 1e-05, "big": 1e22, "text": "1e-3", "mixed": [{"a": -250.0}, "NaN"], "n": 3}
@@ -172,23 +176,25 @@ def test_numbers_in_a_mapping_are_numbers_on_every_path(tmp_path: Path, text: st
     path = tmp_path / "config.yaml"
     path.write_text(f"name: 12e4\nenv:\n  id: CartPole-v1\n  kwargs: {text}\nalgo: ppo\nppo.learning_rate: 1e-4\n")
     remember(path, {"env.kwargs": NUMBERS})
-    flag = load([*CLASSIC, "--env.kwargs", text], {})
-    variable, file = load(CLASSIC, {"BEAST_ENV__KWARGS": text}), load(["--config", str(path)], {})
+    flag = load_config([*CLASSIC, "--env.kwargs", text], {})
+    variable, file = load_config(CLASSIC, {"BEAST_ENV__KWARGS": text}), load_config(["--config", str(path)], {})
     assert repr(flag.env.kwargs) == repr(variable.env.kwargs) == repr(file.env.kwargs) == repr(NUMBERS)
     assert (file.name, file.algorithm.learning_rate) == ("12e4", 0.0001)
     seen: list[Any] = []
     for flags, environ in (([], {"BEAST_ENV__KWARGS": text}), (["--config", str(path)], {})):
-        gather(["--env=Own-v0", *flags], environ, describe=lambda given: seen.append(given["env.kwargs"].value) or ENV)
+        resolve_flags(
+            ["--env=Own-v0", *flags], environ, describe=lambda given: seen.append(given["env.kwargs"].value) or ENV
+        )
     assert repr(seen) == repr([NUMBERS, NUMBERS]), "what is described has what is trained on"
     path.write_text(dump(file))
-    assert repr(load(["--config", str(path)], {})) == repr(file)
+    assert repr(load_config(["--config", str(path)], {})) == repr(file)
 
 
 @pytest.mark.parametrize(("path", "text"), [("net.torso", "[mlp]"), ("env.id", "[A-v0]"), ("root", '"\\uD800"')])
 def test_what_is_no_text_is_refused(tmp_path: Path, path: str, text: str) -> None:
     (file := tmp_path / "config.yaml").write_text(f"{path}: {text}")
-    with refused(path):
-        load(["--config", str(file)], {})
+    with refuses(path):
+        load_config(["--config", str(file)], {})
 
 
 @pytest.mark.parametrize("text", ['{"rate": NaN}', "{a: [-Infinity]}", "{a: .inf}"])
@@ -196,8 +202,8 @@ def test_numbers_that_are_not_finite_are_refused_on_every_path(tmp_path: Path, t
     (file := tmp_path / "config.yaml").write_text(f"env: {{kwargs: {text}}}")
     environ = {"BEAST_ENV__KWARGS": text}
     for flags, given in ((["--env.kwargs", text], {}), ([], environ), (["--config", str(file)], {})):
-        with refused("env.kwargs"):
-            load([*CLASSIC, *flags], given)
+        with refuses("env.kwargs"):
+            load_config([*CLASSIC, *flags], given)
 
 
 @pytest.mark.parametrize(
@@ -206,10 +212,10 @@ def test_numbers_that_are_not_finite_are_refused_on_every_path(tmp_path: Path, t
 def test_arguments_that_would_not_arrive_are_refused_before_anything_starts(kwargs: Any) -> None:
     for path in ("env.kwargs", "env.options"):
         found: list[BeastError] = []
-        assert check([Given(path, kwargs, f"file x: {path}")], found) == ({}, {path})
+        assert check_layer([GivenValue(path, kwargs, f"file x: {path}")], found) == ({}, {path})
         assert [(each.path, each.value) for each in found] == [(path, kwargs)]
     edges = {"most": (1 << 64) - 1, "least": -(1 << 63)}
-    assert load([*CLASSIC, "--env.kwargs", json.dumps(edges)], {}).env.kwargs == edges
+    assert load_config([*CLASSIC, "--env.kwargs", json.dumps(edges)], {}).env.kwargs == edges
 
 
 def test_help_shows_every_setting_with_default_and_meaning() -> None:
@@ -225,19 +231,19 @@ class Own(Section):
 
 
 def test_a_command_may_have_flags_of_its_own() -> None:
-    loaded = gather(["--index", "3", "--seed", "4"], {}, own=Own)
+    loaded = resolve_flags(["--index", "3", "--seed", "4"], {}, own=Own)
     assert (loaded.own, loaded.config.seed) == (Own(index=3), 4)
-    with refused("index", value="-1", layer="flag --index") as caught:
-        gather(["--index", "-1", "--idex", "2", "--seed", "x"], {}, own=Own)
+    with refuses("index", value="-1", layer="flag --index") as caught:
+        resolve_flags(["--index", "-1", "--idex", "2", "--seed", "x"], {}, own=Own)
     assert caught.paths == ["idex", "seed", "index"]
     assert "\nThis command\n  --index 0 " in settings_help(Own)
 
 
 def test_only_flags_that_set_another_algorithm_are_noted() -> None:
     flags = ["--algo", "ppo", "--impala.rho_bar", "2", "--ppo.clip", "0.1", "--seed", "3"]
-    (note,) = gather(flags, {}).notes
+    (note,) = resolve_flags(flags, {}).notes
     assert note.startswith("--impala.rho_bar has no effect")
-    assert gather(["--env", "CartPole-v1", "--impala.learning_rate", "1e-3"], {}).notes == ()
+    assert resolve_flags(["--env", "CartPole-v1", "--impala.learning_rate", "1e-3"], {}).notes == ()
 
 
 @pytest.mark.parametrize(
@@ -251,18 +257,18 @@ def test_only_flags_that_set_another_algorithm_are_noted() -> None:
 )
 def test_settings_of_frames_that_no_environment_uses_are_noted(env: str, used: tuple[str, ...]) -> None:
     values = {name: Frames.model_fields[name].default or 0 for name in FRAMES} | {"frame_stack": 8}
-    loaded = gather(["--env", env, *(f"--env.{name}={value}".lower() for name, value in values.items())], {})
+    loaded = resolve_flags(["--env", env, *(f"--env.{name}={value}".lower() for name, value in values.items())], {})
     unused = {*FRAMES} - {*used}
     assert {name for name in FRAMES if any(f"--env.{name} " in note for note in loaded.notes)} == unused
     assert (len(loaded.notes), unused & {*type(loaded.config.env).model_fields}) == (len(unused), set())
 
 
 def test_several_environments_are_one_setting_and_the_first_chooses_the_preset() -> None:
-    config = load(["--env", "MinAtar/Breakout-v0, MinAtar/Asterix-v0"], {})
+    config = load_config(["--env", "MinAtar/Breakout-v0, MinAtar/Asterix-v0"], {})
     assert config.env.id == "MinAtar/Breakout-v0,MinAtar/Asterix-v0"
     assert config.env.tasks == ("MinAtar/Breakout-v0", "MinAtar/Asterix-v0")
     for env in ("CartPole-v1,PongNoFrameskip-v4", " CartPole-v1 ,MinAtar/Breakout-v0"):
-        mixed, alone = load(["--env", env], {}), load(["--env", "CartPole-v1"], {})
+        mixed, alone = load_config(["--env", env], {}), load_config(["--env", "CartPole-v1"], {})
         assert mixed.model_copy(update={"env": alone.env}) == alone
 
 
@@ -284,5 +290,5 @@ def test_numbers_of_numpy_are_numbers_and_tuples_and_arrays_arrive_as_lists() ->
     ],
 )
 def test_arguments_that_would_arrive_otherwise_are_refused(kwargs: dict[str, Any], place: str) -> None:
-    with refused(f"env.kwargs.{place}"):
+    with refuses(f"env.kwargs.{place}"):
         flags_for({"env": {"kwargs": kwargs}})

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 import pytest
 
 from zerobeast.common.config import preset, torchbeast
-from zerobeast.common.config.layers import Given
-from zerobeast.common.config.load import gather, load
-from zerobeast.common.config.table import value_at
+from zerobeast.common.config.layers import GivenValue
+from zerobeast.common.config.load import load_config, resolve_flags
+from zerobeast.common.config.settings_table import value_at
 from zerobeast.common.wire import ArraySpace, EnvSpec
 
 #: what is published, as text in which each setting of a preset is followed by its value
@@ -25,9 +25,9 @@ PUBLISHED = {
 }
 
 
-@pytest.mark.parametrize("name", preset.names())
+@pytest.mark.parametrize("name", preset.list_presets())
 def test_every_preset_is_valid_and_has_what_is_published(name: str) -> None:
-    loaded = gather(["--preset", name], {})
+    loaded = resolve_flags(["--preset", name], {})
     origins = dict(loaded.origins)
     assert origins.pop("preset") == "flag --preset"
     assert origins
@@ -56,8 +56,8 @@ def test_every_preset_is_valid_and_has_what_is_published(name: str) -> None:
     ],
 )
 def test_the_environment_chooses_its_family_if_no_preset_is_named(env_id: str, name: str) -> None:
-    assert load(["--env", env_id], {}) == load(["--env", env_id, "--preset", name], {})
-    assert load([], {"BEAST_ENV__ID": env_id}).algorithm == load(["--preset", name], {}).algorithm
+    assert load_config(["--env", env_id], {}) == load_config(["--env", env_id, "--preset", name], {})
+    assert load_config([], {"BEAST_ENV__ID": env_id}).algorithm == load_config(["--preset", name], {}).algorithm
 
 
 @pytest.mark.parametrize(
@@ -73,8 +73,10 @@ def test_the_environment_chooses_its_family_if_no_preset_is_named(env_id: str, n
     ],
 )
 def test_an_algorithm_has_presets_of_its_own_or_those_of_the_family(env_id: str, algo: str, name: str) -> None:
-    assert load(["--env", env_id, "--algo", algo], {}) == load(["--env", env_id, "--preset", name, "--algo", algo], {})
-    assert load(["--env", env_id], {"BEAST_ALGO": algo}).algo == algo
+    assert load_config(["--env", env_id, "--algo", algo], {}) == load_config(
+        ["--env", env_id, "--preset", name, "--algo", algo], {}
+    )
+    assert load_config(["--env", env_id], {"BEAST_ALGO": algo}).algo == algo
 
 
 def spec(obs_shape: tuple[int, ...], action: ArraySpace) -> EnvSpec:
@@ -94,42 +96,42 @@ def spec(obs_shape: tuple[int, ...], action: ArraySpace) -> EnvSpec:
 )
 def test_the_spaces_choose_the_family_of_an_environment_that_is_not_known(env: EnvSpec, name: str) -> None:
     for algo, end in (("impala", ""), ("ppo", "-ppo")):
-        loaded = gather(["--env", "mine:Own-v0,mine:Other-v0", "--algo", algo], {}, describe=lambda _: env)
+        loaded = resolve_flags(["--env", "mine:Own-v0,mine:Other-v0", "--algo", algo], {}, describe=lambda _: env)
         assert loaded.config.preset == name + end
         assert loaded.origins["preset"] == f"chosen for mine:Own-v0,mine:Other-v0 and {algo}"
 
 
 def test_an_atari_game_that_its_module_makes_is_remarked_upon_with_the_id_to_use() -> None:
     for env_id, usual in (("ale_py:ALE/Breakout-v5", "Breakout"), ("ale_py:PongNoFrameskip-v4", "Pong")):
-        [note] = gather(["--preset", "atari", "--env", env_id], {}).notes
+        [note] = resolve_flags(["--preset", "atari", "--env", env_id], {}).notes
         assert (env_id in note, f"ALE/{usual}-v5" in note.partition(";")[2]) == (True, True)
     for others in (["ALE/Pong-v5,mine:Own-v0"], ["ale_py:ALE/Pong-v5", "--env.kwargs", "{obs_type: ram}"]):
-        assert not gather(["--preset", "atari", "--env", *others], {}).notes
+        assert not resolve_flags(["--preset", "atari", "--env", *others], {}).notes
 
 
 def test_an_environment_is_described_only_if_its_id_does_not_settle_the_preset() -> None:
     asked: list[str] = []
 
-    def describe(given: Mapping[str, Given]) -> EnvSpec:
+    def describe(given: Mapping[str, GivenValue]) -> EnvSpec:
         asked.append(given["env.id"].value)
         return spec((3,), ArraySpace.discrete(2))
 
     for env in ("PongNoFrameskip-v4", "MinAtar/Breakout-v1", "CartPole-v1", "LunarLander-v3", "HalfCheetah-v5"):
-        gather(["--env", env], {}, describe=describe)
-    gather(["--env", "mine:Own-v0", "--preset", "control"], {}, describe=describe)
+        resolve_flags(["--env", env], {}, describe=describe)
+    resolve_flags(["--env", "mine:Own-v0", "--preset", "control"], {}, describe=describe)
     assert asked == []
     for flags in (["--env", "mine:Own-v0"], ["--env", "LunarLander-v3", "--env.kwargs", "{continuous: true}"]):
-        gather(flags, {}, describe=describe)
+        resolve_flags(flags, {}, describe=describe)
     assert asked == ["mine:Own-v0", "LunarLander-v3"]
 
 
 def test_a_named_preset_replaces_the_family_and_lies_below_everything_else() -> None:
-    config = load(["--env", "CartPole-v1", "--preset", "torchbeast", "--learner.batch_size", "2"], {})
+    config = load_config(["--env", "CartPole-v1", "--preset", "torchbeast", "--learner.batch_size", "2"], {})
     assert (config.algorithm.optimizer, config.learner.batch_size) == ("rmsprop", 2)
-    assert load(["--preset", "atari"], {"BEAST_PRESET": "torchbeast"}) == load(["--preset", "atari"], {})
-    assert load([], {"BEAST_PRESET": "torchbeast"}).learner.unroll_length == 80
-    assert load([], {"BEAST_PRESET": ""}).preset == "atari", "as if it were not there"
-    assert load(["--algo", "rainbow", "--preset", "atari-c51"], {}).preset == "atari-c51", "that of an ancestor"
+    assert load_config(["--preset", "atari"], {"BEAST_PRESET": "torchbeast"}) == load_config(["--preset", "atari"], {})
+    assert load_config([], {"BEAST_PRESET": "torchbeast"}).learner.unroll_length == 80
+    assert load_config([], {"BEAST_PRESET": ""}).preset == "atari", "as if it were not there"
+    assert load_config(["--algo", "rainbow", "--preset", "atari-c51"], {}).preset == "atari-c51", "that of an ancestor"
 
 
 README = """--preset torchbeast --env PongNoFrameskip-v4 --num_actors 45 --total_steps 30000000 --learning_rate 0.0004
@@ -140,12 +142,12 @@ README = """--preset torchbeast --env PongNoFrameskip-v4 --num_actors 45 --total
 def expanded(flags: str) -> tuple[list[str], list[str]]:
     """The flags of ours, and the remarks."""
     remarks = list[str]()
-    return torchbeast.expanded(flags.split(), remarks.append), remarks
+    return torchbeast.translate_flags(flags.split(), remarks.append), remarks
 
 
 def test_the_command_of_its_readme_loads_to_the_right_tree() -> None:
     flags, remarks = expanded(README)
-    loaded = gather(flags, {})
+    loaded = resolve_flags(flags, {})
     expected = {
         "name": "example",
         "total_steps": 30_000_000,
@@ -167,7 +169,7 @@ def test_every_flag_of_the_table_sets_something_or_is_not_needed_for_a_reason() 
     values = {"reward_clipping": "none", "use_lstm": "true", "alpha": "0.5", "momentum": "0.5"}
     named = " ".join(f"--{name}={values.get(name, '1')}" for name in torchbeast.TABLE)
     flags, remarks = expanded(f"--preset=torchbeast {named}")
-    loaded = gather(flags, {})
+    loaded = resolve_flags(flags, {})
     assert {*loaded.origins.values()} >= {f"flag {flag.partition('=')[0]}" for flag in flags}
     assert (loaded.config.broker.device, loaded.config.net.core, loaded.config.root) == ("cpu", "lstm", "1")
     assert len(remarks) == sum(not meaning.startswith("--") for meaning in torchbeast.TABLE.values()) == 10

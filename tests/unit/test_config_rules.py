@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.build.errors import refused
+from tests.build.errors import refuses
 from zerobeast.common.config.describe import by_origin
-from zerobeast.common.config.load import dump, gather, load
+from zerobeast.common.config.load import dump, load_config, resolve_flags
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.plan.placement import groups_of
 from zerobeast.rl.acting.weights_inbox import shared_place
@@ -56,12 +56,12 @@ RULES = [
 @pytest.mark.parametrize(("flags", "paths", "remedy"), RULES)
 def test_settings_that_do_not_go_together_are_refused(flags: str, paths: str, remedy: str) -> None:
     path, *beside = paths.split()
-    with refused(path, beside=tuple(beside)) as caught:
-        gather(flags.split(), {}, groups=groups_of)
+    with refuses(path, beside=tuple(beside)) as caught:
+        resolve_flags(flags.split(), {}, groups=groups_of)
     assert caught.paths == [path]
     assert caught.error.mistakes[0].layer
     if remedy:
-        gather([*flags.split(), *remedy.split()], {}, groups=groups_of)
+        resolve_flags([*flags.split(), *remedy.split()], {}, groups=groups_of)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_settings_that_do_not_go_together_are_refused(flags: str, paths: str, re
     ],
 )
 def test_what_comes_before_learning_fits_a_short_run(flags: str, values: tuple[int, int], line: str) -> None:
-    loaded = gather(flags.split(), {})
+    loaded = resolve_flags(flags.split(), {})
     own: Any = loaded.config.algorithm
     later = own.exploration_steps if loaded.config.section == "dqn" else own.random_steps
     assert (own.replay_min_size, later) == values
@@ -85,21 +85,21 @@ def test_what_comes_before_learning_fits_a_short_run(flags: str, values: tuple[i
 
 
 def test_settings_of_all_layers_are_checked_together_unless_one_of_them_is_wrong() -> None:
-    with refused("actor.envs_per_group") as caught:
-        load(["--broker.max_batch_rows", "4", "--actor.envs_per_group", "many"], {})
+    with refuses("actor.envs_per_group") as caught:
+        load_config(["--broker.max_batch_rows", "4", "--actor.envs_per_group", "many"], {})
     assert len(caught.paths) == 1
     environ = {"BEAST_ACTOR__ENVS_PER_GROUP": "512"}
-    assert load(["--broker.max_batch_rows", "512"], environ).actor.envs_per_group == 512
-    assert load(["--algo", "a2c", "--ppo.minibatches", "65536"], {}).algo == "a2c", "a note is enough"
-    assert load(["--net.action_log_std", "1"], {}).net.action_log_std == 1.0
+    assert load_config(["--broker.max_batch_rows", "512"], environ).actor.envs_per_group == 512
+    assert load_config(["--algo", "a2c", "--ppo.minibatches", "65536"], {}).algo == "a2c", "a note is enough"
+    assert load_config(["--net.action_log_std", "1"], {}).net.action_log_std == 1.0
 
 
 def test_settings_that_the_optimiser_lacks_are_refused_only_if_given_for_this_start(tmp_path: Path) -> None:
-    assert load(["--impala.momentum", "0.1", "--impala.optimizer", "rmsprop"], {}).algorithm.momentum == 0.1
-    assert load(["--algo", "ppo", "--impala.momentum", "0.1"], {}).algo == "ppo", "a note is enough"
+    assert load_config(["--impala.momentum", "0.1", "--impala.optimizer", "rmsprop"], {}).algorithm.momentum == 0.1
+    assert load_config(["--algo", "ppo", "--impala.momentum", "0.1"], {}).algo == "ppo", "a note is enough"
     file = tmp_path / "config.yaml"
-    file.write_text(dump(load([], {})), encoding="utf-8")
-    assert load(["--config", str(file)], {}).algorithm.optimizer == "adam", "a file has all settings"
+    file.write_text(dump(load_config([], {})), encoding="utf-8")
+    assert load_config(["--config", str(file)], {}).algorithm.optimizer == "adam", "a file has all settings"
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_settings_that_the_optimiser_lacks_are_refused_only_if_given_for_this_st
     ],
 )
 def test_deterministic_overrides_the_preset_where_it_must(flags: str, envs: int) -> None:
-    loaded = gather([*ORDERED.split(), "--algo", "impala", *flags.split()], {}, groups=groups_of)
+    loaded = resolve_flags([*ORDERED.split(), "--algo", "impala", *flags.split()], {}, groups=groups_of)
     config = loaded.config
     assert config.learner.batch_size == envs
     assert config.broker.max_batch_rows == config.actor.envs_per_group
@@ -122,15 +122,21 @@ def test_deterministic_overrides_the_preset_where_it_must(flags: str, envs: int)
 
 
 def test_services_read_the_saved_settings_back_unchanged(tmp_path: Path) -> None:
-    assert gather(ORDERED.split()[:-2], {}, groups=groups_of).config == load(ORDERED.split()[:-2], {}), "without it"
-    config = gather([*ORDERED.split(), "--local.actors", "3"], {}, groups=groups_of).config
+    assert resolve_flags(ORDERED.split()[:-2], {}, groups=groups_of).config == load_config(ORDERED.split()[:-2], {}), (
+        "without it"
+    )
+    config = resolve_flags([*ORDERED.split(), "--local.actors", "3"], {}, groups=groups_of).config
     (file := tmp_path / "config.yaml").write_text(dump(config))
-    assert load(["--config", str(file)], {}) == gather(["--config", str(file)], {}, groups=groups_of).config == config
+    assert (
+        load_config(["--config", str(file)], {})
+        == resolve_flags(["--config", str(file)], {}, groups=groups_of).config
+        == config
+    )
 
 
 def test_weights_over_tcp_are_refused() -> None:
     config = RunConfig(deterministic=True)
-    with refused("learner.endpoint", value="tcp://127.0.0.1:5560"):
+    with refuses("learner.endpoint", value="tcp://127.0.0.1:5560"):
         shared_place(config)
     assert shared_place(RunConfig()) is None
     local = config.model_copy(update={"learner": config.learner.model_copy(update={"endpoint": "ipc:///r/l"})})

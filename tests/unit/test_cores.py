@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.build.errors import refused
-from zerobeast.common.config.load import load
+from tests.build.errors import refuses
+from zerobeast.common.config.load import load_config
 from zerobeast.common.process import usage
 from zerobeast.common.process.usage import core_names, cores, cpu_pressure
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.plan import placement as module
-from zerobeast.plan.placement import Placement, placement_of, share_out, spread
+from zerobeast.plan.placement import Placement, placement_of, share_out, spread_groups
 from zerobeast.plan.processes import files_needed
 
 
 def placed(flags: str, available: int, *, gpu: bool = False) -> Placement:
-    return placement_of(load(flags.split(), {}), available, gpu=gpu)
+    return placement_of(load_config(flags.split(), {}), available, gpu=gpu)
 
 
 @given(st.integers(1, 64), st.integers(1, 64), st.booleans())
@@ -46,7 +46,7 @@ def test_a_learner_that_uses_steps_often_has_more_threads_and_actors_share_their
 
 @given(st.integers(1, 40), st.integers(1, 16))
 def test_workers_have_as_many_groups_as_the_run_has(groups: int, available: int) -> None:
-    workers, each = spread(groups, available)
+    workers, each = spread_groups(groups, available)
     assert workers * each == groups
     assert workers == max(count for count in range(1, available + 1) if groups % count == 0)
 
@@ -80,7 +80,7 @@ def test_no_placement_has_more_threads_than_cores_or_loses_an_env_group(
 ) -> None:
     monkeypatch.setattr(module, "cores", lambda: 0.5)
     for actors in (1, 3):
-        config = load(["--local.placement", name, "--local.actors", str(actors)], {})
+        config = load_config(["--local.placement", name, "--local.actors", str(actors)], {})
         placements = [placement_of(config, available, gpu=False) for available in range(1, 33)]
         for available, found in enumerate([placement_of(config, gpu=False), *placements]):
             assert min(found.threads.values()) >= 1
@@ -130,7 +130,7 @@ ENDLESS = resource.RLIM_INFINITY
 
 @pytest.mark.parametrize(
     ("soft", "hard", "after"),
-    [(1024, 4096, 4096), (1024, ENDLESS, usage.PLENTY), (10**6, 10**6, 10**6), (ENDLESS, ENDLESS, ENDLESS)],
+    [(1024, 4096, 4096), (1024, ENDLESS, usage.PREFERRED_FILES), (10**6, 10**6, 10**6), (ENDLESS, ENDLESS, ENDLESS)],
 )
 def test_the_limit_is_raised_as_far_as_the_system_lets_it_or_refused(
     monkeypatch: pytest.MonkeyPatch, soft: int, hard: int, after: int
@@ -140,7 +140,7 @@ def test_the_limit_is_raised_as_far_as_the_system_lets_it_or_refused(
     monkeypatch.setattr(resource, "setrlimit", lambda _which, given: limits.append(given))
     usage.allow_files(needed=4096)
     assert limits[-1] == (after, hard)
-    with refused() if hard == 4096 else nullcontext():
+    with refuses() if hard == 4096 else nullcontext():
         usage.allow_files(needed=4097)
 
 
@@ -148,7 +148,7 @@ def test_open_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     before = usage.open_files()
     with (tmp_path / "a").open("w"), (tmp_path / "b").open("w"):
         assert usage.open_files() == before + 2
-    monkeypatch.setattr(usage, "OPEN", tmp_path / "nowhere")
+    monkeypatch.setattr(usage, "DESCRIPTORS_FOLDER", tmp_path / "nowhere")
     assert usage.open_files() == 0, "unknown"
 
 

@@ -20,12 +20,12 @@ from zerobeast.cli import main as cli
 from zerobeast.cli.slurm import SlurmFlags
 from zerobeast.cli.train import TrainFlags
 from zerobeast.common.config import torchbeast
-from zerobeast.common.config.hints import elsewhere
-from zerobeast.common.config.load import gather
-from zerobeast.common.config.table import SHORT, TREE, settings_of
+from zerobeast.common.config.hints import load_synonyms
+from zerobeast.common.config.load import resolve_flags
+from zerobeast.common.config.settings_table import SHORT_NAMES, TREE, settings_of
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.settings import Section
-from zerobeast.plan.settle import RunFlags
+from zerobeast.plan.resolution import RunFlags
 from zerobeast.sweeping.spec import SweepSettings
 
 PAGES = [*map(Path, ("README.md", "CONTRIBUTING.md", "tests/README.md")), *sorted(Path("docs").glob("*.md"))]
@@ -79,7 +79,7 @@ def check(line: str) -> None:
     at = next(place for place, word in enumerate(found) if Path(word).name in ("beast", "make"))
     variables = dict(word.split("=", 1) for word in found[:at] if word.startswith("BEAST_"))
     if variables:
-        gather([], variables, partial=True)
+        resolve_flags([], variables, partial=True)
     program, argv = Path(found[at]).name, found[at + 1 :]
     {"beast": check_beast, "make": check_make}[program](argv)
 
@@ -91,19 +91,19 @@ def check_beast(argv: list[str]) -> None:
     if name in OWN:
         if name == "sweep" and (file := flags.pop(0) if flags else "").startswith("docs"):
             assert (ROOT / file).is_file(), file
-        settings(torchbeast.expanded(flags, str) if name == "train" else flags, OWN[name])
+        settings(torchbeast.translate_flags(flags, str) if name == "train" else flags, OWN[name])
         return
     assert name in cli.COMMANDS | cli.TOOLS, name
     if not flags:  # the page speaks of the command
         return
     try:
-        assert cli.call(name, flags) == 0, "unknown"
+        assert cli.call_command(name, flags) == 0, "unknown"
     except Parsed as parsed:
         settings(parsed.rest)
 
 
 def settings(flags: Sequence[str], own: type[Section] = Section) -> None:
-    gather(flags, {}, own=own, partial=True)
+    resolve_flags(flags, {}, own=own, partial=True)
 
 
 def check_make(argv: list[str]) -> None:
@@ -197,9 +197,9 @@ def test_help_shows_the_algorithm_of_the_run_and_all_of_them_on_request(capsys: 
 
 
 def test_every_name_of_another_project_leads_to_a_setting_or_a_sentence() -> None:
-    words = [*TREE, *(path.rpartition(".")[2] for path in TREE), *SHORT, *settings_of(RunFlags)]
-    assert not [name for name, ours in elsewhere().items() if " " not in ours and ours not in words]
-    assert not [name for name in elsewhere() if name in words], "it would never be looked up"
+    words = [*TREE, *(path.rpartition(".")[2] for path in TREE), *SHORT_NAMES, *settings_of(RunFlags)]
+    assert not [name for name, ours in load_synonyms().items() if " " not in ours and ours not in words]
+    assert not [name for name in load_synonyms() if name in words], "it would never be looked up"
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_a_command_of_another_package_is_listed_without_being_run_and_called(
     monkeypatch.syspath_prepend(tmp_path)
     with bring(tmp_path, commands.GROUP, {"robot-1": "drive = robot:main"}):
         assert (cli.main(["--help"]), cli.main(["drive", "a", "b", "c"])) == (0, 3)
-        monkeypatch.setattr(cli, "installed", lambda _group: {})
+        monkeypatch.setattr(cli, "find_entry_points", lambda _group: {})
         assert cli.main(["bench"]) == 2
     listed, imported, _ = (said := capsys.readouterr()).out.partition("imported")
     assert ("drive     drive a robot\n" in listed, imported, "./tools" in said.err) == (True, "imported", True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.build.errors import refused
+from tests.build.errors import refuses
 from zerobeast.common.endpoints import MAX_IPC_PATH, Endpoint
 from zerobeast.common.errors import ConfigError, PeerLost, RemoteProtocolError, VersionMismatch
 from zerobeast.common.transport.subscriptions import MAX_IDS, Owners
@@ -42,7 +42,7 @@ def test_an_endpoint_is_tcp_ipc_or_inproc_and_reads_as_it_was_written(text: str)
 
 @pytest.mark.parametrize("text", BAD)
 def test_anything_else_is_refused_as_it_was_written(text: str) -> None:
-    with refused("endpoint", value=text):
+    with refuses("endpoint", value=text):
         Endpoint.parse(text)
 
 
@@ -68,7 +68,7 @@ def test_a_name_has_each_ipv4_address_once_and_is_resolved_to_the_first(monkeypa
 def test_a_number_and_a_path_resolve_to_themselves_and_a_wildcard_to_nothing() -> None:
     for text in ("tcp://[::1]:5555", "ipc:///run/x/learner"):
         assert str(Endpoint.parse(text).resolved()) == text
-    with refused("endpoint", value="tcp://*:5555"):
+    with refuses("endpoint", value="tcp://*:5555"):
         Endpoint.parse("tcp://*:5555").resolved()
 
 
@@ -89,10 +89,10 @@ def test_a_socket_with_a_listener_is_taken_and_one_without_is_free(tmp_path: Pat
         taken.listen(0)
         place.refuse_if_taken(0)
         for _ in range(3):  # the later ones find its backlog full
-            with refused("endpoint", value=str(place)):
+            with refuses("endpoint", value=str(place)):
                 place.refuse_if_taken(1)
     (tmp_path / "s.2").write_text("notes")
-    with refused("endpoint"):
+    with refuses("endpoint"):
         place.refuse_if_taken(2)
     assert (tmp_path / "s.2").read_text() == "notes", "a file is not taken for a socket"
 
@@ -126,7 +126,7 @@ def test_a_client_id_belongs_to_the_first_key_that_uses_it_and_ever_new_ones_cos
         owners.check(sender, "mine" if sender == 1 else "yours")
     owners.check(1, "mine")
     for sender, key in ((1, "yours"), (3, "mine")):
-        with refused(kind=RemoteProtocolError, reason="sender"):
+        with refuses(kind=RemoteProtocolError, reason="sender"):
             owners.check(sender, key)
     owners.check(2, "mine")
 
@@ -139,5 +139,5 @@ def test_a_message_of_any_version_is_held_to_the_key_of_its_sender() -> None:
     with pytest.raises(VersionMismatch):
         unpack_header(newer, mine)
     for data in (pack_header(header), newer):  # or the owner would be told that its version is wrong
-        with refused(kind=RemoteProtocolError, reason="sender"):
+        with refuses(kind=RemoteProtocolError, reason="sender"):
             unpack_header(data, yours)

@@ -19,9 +19,9 @@ from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.settings import EnvConfig, RunConfig
 from zerobeast.common.settings.run import LearnerConfig, LocalConfig
 from zerobeast.plan import spaces
-from zerobeast.services.envserver import check as look_at
-from zerobeast.services.envserver.check import BRIEF, THOROUGH, look
+from zerobeast.services.envserver import env_check as look_at
 from zerobeast.services.envserver.describe import COMMANDS
+from zerobeast.services.envserver.env_check import BRIEF_CHECK_S, THOROUGH_CHECK_S, check_env
 
 HOME = "tests.unit.test_env_check"
 MASK = {"action_mask": np.array([0, 1, 1], np.int8)}
@@ -107,17 +107,19 @@ class MaskInInfo(Masked):
         return {"pos": obs}, *rest[:3], MASK
 
 
-def found_in(name: str, seconds: float = BRIEF, share: float = 0.1, **env: Any) -> list[tuple[str, str]]:
+def found_in(name: str, seconds: float = BRIEF_CHECK_S, share: float = 0.1, **env: Any) -> list[tuple[str, str]]:
     """What is odd about an environment of a class here, or about a flawed one."""
     is_class = name in globals()
     env |= {"id": f"{HOME}:{name if is_class else 'Flawed'}"} | ({} if is_class else {"kwargs": {"fault": name}})
     config = RunConfig(env=EnvConfig.model_validate(env), learner=LearnerConfig(max_lost_episodes=share))
-    return [finding for finding in look(config, config.env.id, seconds)[2] if finding[0] != "ok"]
+    return [finding for finding in check_env(config, config.env.id, seconds)[2] if finding[0] != "ok"]
 
 
 @pytest.mark.parametrize(("env_id", "agents", "steps"), [(f"{HOME}:Good", 1, 10), (RELAY, 3, 2)])
 def test_a_good_environment_is_read_and_timed_and_nothing_else_is_said(env_id: str, agents: int, steps: int) -> None:
-    spec, found, (read, played) = look(RunConfig(env=EnvConfig.model_validate({"id": env_id})), env_id, THOROUGH)
+    spec, found, (read, played) = check_env(
+        RunConfig(env=EnvConfig.model_validate({"id": env_id})), env_id, THOROUGH_CHECK_S
+    )
     assert (spec.env_id, found, read[0], played[0]) == (env_id, agents, "ok", "ok")
     assert f"episodes of {steps}" in played[1]
 
@@ -150,7 +152,7 @@ def test_a_mask_that_is_not_used_as_one_is_named_with_the_setting() -> None:
     mask, failed = found_in("Masked")
     assert "--env.action_mask action_mask" in mask[1]
     assert "AssertionError" in failed[1]
-    assert found_in("Masked", THOROUGH, action_mask="action_mask") == []
+    assert found_in("Masked", THOROUGH_CHECK_S, action_mask="action_mask") == []
     ((level, contradicted),) = found_in("Masked", action_mask="mask")
     assert level == "error"
     assert contradicted.endswith("pos, action_mask")
@@ -164,10 +166,10 @@ def test_lost_episodes_are_an_error_if_a_run_would_end_by_them(monkeypatch: pyte
         ((found, _),) = found_in(name, seconds, share)
         return found
 
-    monkeypatch.setattr(look_at, "MOST", 400)
+    monkeypatch.setattr(look_at, "MAX_STEPS", 400)
     assert (level("crash"), level("crash", share=1.0), level("rare", share=0.01)) == ("error", "warning", "error")
-    assert (level("rare"), level("rare", THOROUGH)) == ("warning", "error")
-    monkeypatch.setattr(look_at, "MOST", 100)
+    assert (level("rare"), level("rare", THOROUGH_CHECK_S)) == ("warning", "error")
+    monkeypatch.setattr(look_at, "MAX_STEPS", 100)
     assert level("crash") == "warning"  # of too few
 
 
@@ -178,7 +180,9 @@ def test_the_command_exits_with_1_for_an_error_and_python_gets_the_same(
     ok, error = capsys.readouterr().out.splitlines()
     assert (ok.split()[0], error.split()[0]) == ("ok", "error")
     asked: list[Any] = []
-    monkeypatch.setattr("zerobeast.api.check.findings", lambda config: asked.append(config.env) or [("ok", "fine")])
+    monkeypatch.setattr(
+        "zerobeast.api.check.fetch_findings", lambda config: asked.append(config.env) or [("ok", "fine")]
+    )
     assert zb.check(Good, env_kwargs={"size": 5}) == [("ok", "fine")]
     assert (asked[0].id.endswith(":Good"), asked[0].kwargs) == (True, {"size": 5})
 
@@ -191,16 +195,16 @@ def test_a_run_begins_with_a_check_of_what_is_not_known_yet(tmp_path: Path, monk
         asked.append((values["env.id"], values["local.check"]))
         return {"findings": answer if values["local.check"] else []}
 
-    monkeypatch.setattr(spaces, "answer_of", process)
-    monkeypatch.setattr(spaces, "known", cache(spaces.known.__wrapped__))
+    monkeypatch.setattr(spaces, "ask_env_process", process)
+    monkeypatch.setattr(spaces, "describe_once", cache(spaces.describe_once.__wrapped__))
     (tmp_path / "walk.py").write_text("class Walk: ...\n")
     walk = f"{tmp_path}/walk.py:Walk"
 
     def begin(env_id: str, **env: Any) -> list[str]:
-        return spaces.first_check(RunConfig(env=EnvConfig.model_validate({"id": env_id, **env})))
+        return spaces.check_once(RunConfig(env=EnvConfig.model_validate({"id": env_id, **env})))
 
     for local in (LocalConfig(placement="serve"), LocalConfig(check=False)):
-        assert spaces.first_check(RunConfig(env=EnvConfig(id=walk), local=local)) == []
+        assert spaces.check_once(RunConfig(env=EnvConfig(id=walk), local=local)) == []
     warned = ["warning: walk: hm"]
     assert begin(walk) == warned
     assert begin(walk) == begin("CartPole-v1") == begin(walk, pad_actions=7) == []

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from zerobeast.common.errors import EnvError
-from zerobeast.common.wire.episodes import ends_of, lost_of
+from zerobeast.common.wire.episodes import ends_of, read_lost
 from zerobeast.playing.play import EpisodeCounter
 from zerobeast.testing.sessions import Session
 
@@ -102,7 +102,7 @@ def test_what_is_wrong_is_reported_in_one_sentence(
 
 
 def test_of_several_agents_those_that_act_lose_an_episode() -> None:
-    lost = lost_of(stepped(made(kwargs={"fault": "leaves"}), [0, 1, 2]).episodes)
+    lost = read_lost(stepped(made(kwargs={"fault": "leaves"}), [0, 1, 2]).episodes)
     assert [each.row for each in lost] == [0, 1], "the third has not joined"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium
 import pytest
 
-from tests.helpers import bring, finished, python
+from tests.helpers import bring, python, wait_for_end
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.plan.processes import child_environ, service_command
@@ -175,7 +175,7 @@ def test_what_is_beside_a_script_is_found_from_any_folder(tmp_path: Path, packag
     (games.parent / "train.py").write_text(TRAIN)
     (games.parent / "mine.py").write_text(f"import beside\n{COURTS}\nif __name__ == '__main__':\n    1 / 0")
     (games.parent / "beside.py").touch()
-    code, out, error = finished(python(games.parent / "train.py", cwd=tmp_path / "elsewhere"))
+    code, out, error = wait_for_end(python(games.parent / "train.py", cwd=tmp_path / "elsewhere"))
     assert (code, out) == (0, f"{games}.walk:wrapped\n"), error
     ids = ["my project/games.walk:wrapped", "my project/mine.py:wrapped", out.strip()]
     specs, error = described(tmp_path, in_process, *ids, elsewhere="/")

@@ -11,13 +11,13 @@ from tests.build import pitch
 from tests.build.pitch import RUN, SHOT
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
-from zerobeast.common.wire.bits import unpacked_rows
+from zerobeast.common.wire.bits import unpack_rows
 from zerobeast.services.envserver import football, gfootball
 from zerobeast.services.envserver.atari import AtariVectorEnv
 from zerobeast.services.envserver.catalogue import make_env, make_vector_env
 from zerobeast.services.envserver.envpool import PoolEnvs
 from zerobeast.services.envserver.football import Football
-from zerobeast.services.envserver.gfootball import CONTROLLED, Match
+from zerobeast.services.envserver.gfootball import CONTROL_ARGUMENT, Match
 from zerobeast.testing.sessions import Session
 
 FOOTBALL = "football/academy_empty_goal"
@@ -69,7 +69,7 @@ def test_frames_of_an_atari_game_are_those_of_its_emulator_after_as_many_no_ops(
 def test_a_goal_in_football_is_in_the_numbers_of_its_episode() -> None:
     envs = pool(FOOTBALL, 4)
     assert (envs.spec.obs.shape, envs.spec.obs.dtype, envs.spec.frame_stack) == ((72, 96, 4), "|b1", 4)
-    assert unpacked_rows(envs.rows, envs.spec)["obs"].any((1, 2)).all(), "each plane has a point"
+    assert unpack_rows(envs.rows, envs.spec)["obs"].any((1, 2)).all(), "each plane has a point"
     episodes = []
     for t in range(120):
         attack = RUN if t % 60 < 30 else SHOT
@@ -112,7 +112,7 @@ def test_footballs_scenarios_are_those_of_envpool() -> None:
 
 
 EMPTY_GOAL = "gfootball/academy_empty_goal"
-LEFT, RIGHT = (CONTROLLED.format(team) for team in ("left", "right"))
+LEFT, RIGHT = (CONTROL_ARGUMENT.format(team) for team in ("left", "right"))
 VECTORS = {"representation": "simple115v2"}
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from zerobeast.common.wire.codec import pack, unpack
 from zerobeast.common.wire.messages import MAX_HEADER_BYTES, Header, Kind, pack_header
-from zerobeast.services.envserver.infos import MAX_BYTES, MAX_NAMES, MAX_NUMBERS, InfoTable, numbers
+from zerobeast.services.envserver.infos import MAX_BYTES, MAX_NAMES, MAX_NUMBERS, InfoTable, extract_numbers
 
 
 def table(*infos: Any) -> InfoTable:
@@ -101,9 +101,12 @@ def test_of_an_episodes_info_arrays_of_one_are_numbers_and_the_log_names_what_is
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("zerobeast.services.envserver.infos._told", [])
-    assert numbers({"a": np.array([1.0]), "b": np.array(True), "c": np.zeros(2), "d": [1]}) == {"a": 1.0, "b": 1.0}
+    assert extract_numbers({"a": np.array([1.0]), "b": np.array(True), "c": np.zeros(2), "d": [1]}) == {
+        "a": 1.0,
+        "b": 1.0,
+    }
     many = {f"term_{number:02}": number for number in range(MAX_NUMBERS + 2)}
     for _ in range(2):
-        assert len(numbers(many)) == MAX_NUMBERS
+        assert len(extract_numbers(many)) == MAX_NUMBERS
     (line,) = caplog.messages
     assert line.endswith(f"without term_{MAX_NUMBERS}, term_{MAX_NUMBERS + 1}")

@@ -16,7 +16,7 @@ from zerobeast.services.envserver.backend import backend_at, reference_for
 from zerobeast.services.envserver.catalogue import make_env
 from zerobeast.services.envserver.mix import Mixture
 from zerobeast.services.envserver.odds import LEVELS
-from zerobeast.services.envserver.padding import Padding, alike, sizes_of
+from zerobeast.services.envserver.padding import Padding, common_padding, sizes_of
 from zerobeast.services.envserver.spaces import env_spec
 from zerobeast.testing.sessions import session
 
@@ -225,4 +225,4 @@ def test_the_one_that_cannot_be_like_the_others_is_named(
     spaces: list[tuple[Space[Any], Space[Any]]], odd_one: int
 ) -> None:
     with pytest.raises(EnvError, match=f"^env.id {odd_one}: "):
-        alike([env_spec(str(i), *each) for i, each in enumerate(spaces)])
+        common_padding([env_spec(str(i), *each) for i, each in enumerate(spaces)])

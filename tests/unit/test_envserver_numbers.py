@@ -15,7 +15,7 @@ Make = Callable[[], int]
 
 def noted() -> int:
     """An environment that is its number."""
-    with numbers.numbered({"number": "{number}"}) as kwargs:
+    with numbers.fill_number({"number": "{number}"}) as kwargs:
         return int(kwargs["number"])
 
 
@@ -32,8 +32,8 @@ def make(place: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make]:
     with ExitStack() as stack:
 
         def made() -> int:
-            monkeypatch.setattr(numbers.Numbered, "_from", 0)
-            return stack.enter_context(closing(numbers.Numbered(noted)))(0)
+            monkeypatch.setattr(numbers.NumberedEnvs, "_from", 0)
+            return stack.enter_context(closing(numbers.NumberedEnvs(noted)))(0)
 
         yield made
 
@@ -44,7 +44,7 @@ def names(place: Path, *suffixes: int) -> list[Path]:
 
 def test_every_process_has_the_lowest_numbers_free(place: Path, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     assert [make(), make(), make()] == [0, 1, 2]
-    with closing(numbers.Numbered(noted)) as another:
+    with closing(numbers.NumberedEnvs(noted)) as another:
         assert [another(0), another(1), another(0)] == [3, 4, 3]
     assert make() == 3
     monkeypatch.setattr(numbers, "PLACE", "/nonexistent")  # a folder for all

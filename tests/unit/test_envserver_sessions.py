@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.build.errors import refused
+from tests.build.errors import refuses
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.settings.run import EnvServerConfig
 from zerobeast.common.wire.messages import Header, Kind
@@ -15,7 +15,7 @@ from zerobeast.services.envserver.sessions import (
     MAX_ENVS_PER_SESSION,
     MAX_IN_THE_MAKING,
     MAX_SESSIONS,
-    Hosted,
+    HostedEnvs,
     SessionRequest,
     check_capacity,
     sessions_to_advance,
@@ -47,7 +47,7 @@ HELLO = Header(Kind.HELLO, 1)
 def test_bad_terms_are_refused_with_the_entry_named(change: dict[str, Any], entry: str) -> None:
     terms = SessionRequest.read(GOOD)
     assert (terms.env.id, terms.num_envs, terms.seed) == ("CartPole-v1", 2, 3)
-    with refused(kind=RemoteProtocolError, reason="terms") as caught:
+    with refuses(kind=RemoteProtocolError, reason="terms") as caught:
         SessionRequest.read({**GOOD, **change})
     assert str(caught.error).startswith(entry)
     assert len(str(caught.error)) < 1000
@@ -72,13 +72,13 @@ def env(num_envs: int = 1, processes: int = 0) -> Any:
 def test_environments_sessions_and_processes_have_limits(
     num_envs: int, hosted: list[Any], leaving: list[Any], has_room: bool
 ) -> None:
-    with nullcontext() if has_room else refused(kind=RemoteProtocolError, reason="busy"):
+    with nullcontext() if has_room else refuses(kind=RemoteProtocolError, reason="busy"):
         check_capacity(num_envs, SETTINGS, hosted=hosted, leaving=leaving)
 
 
-def session(at: float, *, inline: bool, made: bool = False) -> Session[Hosted]:
+def session(at: float, *, inline: bool, made: bool = False) -> Session[HostedEnvs]:
     kind: Any = SimpleNamespace(inline=inline)
-    return Session(1, 0, Hosted(kind, None if made else HELLO), opened_at=at, welcome={} if made else None)
+    return Session(1, 0, HostedEnvs(kind, None if made else HELLO), opened_at=at, welcome={} if made else None)
 
 
 def test_sessions_that_are_made_advance_before_a_few_that_are_not_in_order_of_arrival() -> None:

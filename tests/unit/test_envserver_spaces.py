@@ -7,13 +7,13 @@ import pytest
 from gymnasium import spaces
 from gymnasium.spaces.utils import flatten
 
-from tests.build.errors import refused
+from tests.build.errors import refuses
 from zerobeast.clients.own_env import OwnEnv
 from zerobeast.common.errors import EnvError, RemoteProtocolError
 from zerobeast.common.wire import EnvSpec, action_record, step_record
-from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, by_array
-from zerobeast.services.envserver.reading import mask_of
-from zerobeast.services.envserver.spaces import action_adapter, env_spec, legal, obs_adapter, space_of
+from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, iterate_arrays
+from zerobeast.services.envserver.env_reader import mask_of
+from zerobeast.services.envserver.spaces import action_adapter, env_spec, make_legal, obs_adapter, space_of
 
 IMAGE, WORD = spaces.Box(0, 255, (4, 6), np.uint8), spaces.Discrete(5, start=2)
 FIVE = ArraySpace.discrete(5)
@@ -86,12 +86,12 @@ def test_values_survive_the_wire_with_choices_counted_from_0_and_legal_actions_a
     spec, there, back = space_of(space, "observation space"), obs_adapter(space), action_adapter(space)
     for sample in (space.sample() for _ in range(20)):
         sent = there(sample)
-        for array, value in by_array(spec, sent):
+        for array, value in iterate_arrays(spec, sent):
             assert value.shape == array.shape
             assert array.kind == "box" or ((value >= 0).all() and (value.ravel() < array.choices).all())
         np.testing.assert_array_equal(flatten(space, back(sent)), flatten(space, sample))
     actions = np.zeros(2, action_record(spec).dtype)["action"]
-    for array, entries in by_array(spec, actions):
+    for array, entries in iterate_arrays(spec, actions):
         if array.kind == "box":
             entries[0], entries[1] = array.bounds
         else:
@@ -116,15 +116,15 @@ COMPONENTS = CompositeSpace(
 )
 def test_choices_have_to_be_in_range_and_reals_are_clipped(space: ArraySpace, actions: Any, expected: Any) -> None:
     if expected is not None:
-        assert legal(np.array(actions), space).tolist() == expected
+        assert make_legal(np.array(actions), space).tolist() == expected
         return
-    with refused(kind=RemoteProtocolError, reason="action"):
-        legal(np.array(actions), space)
+    with refuses(kind=RemoteProtocolError, reason="action"):
+        make_legal(np.array(actions), space)
 
 
 def test_legal_actions_are_a_contiguous_copy() -> None:
     received = np.zeros(3, np.dtype({"names": ["action"], "formats": ["<i8"], "itemsize": 64}))
-    actions = legal(received["action"], ArraySpace.discrete(2))
+    actions = make_legal(received["action"], ArraySpace.discrete(2))
     actions[:] = 1
     assert actions.flags.c_contiguous
     assert received["action"].tolist() == [0, 0, 0]

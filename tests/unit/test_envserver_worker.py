@@ -19,16 +19,16 @@ from tests.build.odd import ODD
 from zerobeast.common.errors import EnvError, WrongInterface
 from zerobeast.common.settings import EnvConfig
 from zerobeast.common.wire import ArraySpace, EnvSpec
-from zerobeast.common.wire.checks import flaw, illegal
+from zerobeast.common.wire.checks import find_flaw, find_illegal
 from zerobeast.common.wire.episodes import ends_of
 from zerobeast.playing.play import EpisodeCounter
 from zerobeast.services.envserver import shard as module
-from zerobeast.services.envserver.agents import shard as shard_like
+from zerobeast.services.envserver.agents import make_shard as shard_like
 from zerobeast.services.envserver.catalogue import make_env
 from zerobeast.services.envserver.gymnasium_backend import NativeVectorEnv
 from zerobeast.services.envserver.inline import InlineEnvs
 from zerobeast.services.envserver.mix import Mix
-from zerobeast.services.envserver.numbers import Numbered
+from zerobeast.services.envserver.numbers import NumberedEnvs
 from zerobeast.services.envserver.shard import MAX_FAILURES, Shard
 from zerobeast.services.envserver.vector import EpisodeTracker, rows_for
 
@@ -71,7 +71,7 @@ def stepped(shard: Shard, steps: int = 1) -> Shard:
 
 
 def made(env_id: str, num_envs: int = 1, failed: Sequence[int] = (), **kwargs: Any) -> Shard:
-    shard = Shard(env_id, Numbered(partial(make_env, env_id, kwargs)), num_envs, 0, failed=failed)
+    shard = Shard(env_id, NumberedEnvs(partial(make_env, env_id, kwargs)), num_envs, 0, failed=failed)
     shard.reset()
     return shard
 
@@ -128,7 +128,7 @@ def test_a_terminal_observation_that_cannot_be_used_costs_neither_the_reward_nor
     ],
 )
 def test_what_must_fail_again_is_refused_at_once(make: Any, came: str) -> None:
-    shard = Shard(ODD, Numbered(make), 1, 0)
+    shard = Shard(ODD, NumberedEnvs(make), 1, 0)
 
     def begin_and_step() -> None:
         shard.reset()
@@ -180,8 +180,8 @@ def test_an_answer_that_no_policy_could_learn_from_is_a_failure_of_its_environme
     assert shard.failures == []
     assert len(stepped(shard).failures) == 1, "after one that has fitted, it costs an episode"
     assert shard.rows["first"].all()
-    assert flaw(shard.rows) is None
-    assert illegal("obs", shard.rows["obs"], shard.spec.obs) is None
+    assert find_flaw(shard.rows) is None
+    assert find_illegal("obs", shard.rows["obs"], shard.spec.obs) is None
 
 
 @pytest.mark.parametrize("answer", [[3.0, 4.0], [True, False]])
@@ -236,8 +236,8 @@ def test_returns_are_those_of_the_recorder_whatever_is_around_it(monkeypatch: py
     inner = gymnasium.make_vec("CartPole-v1", 3, vectorization_mode="vector_entry_point")
     native = vector.TransformReward(vector.RecordEpisodeStatistics(inner), lambda reward: reward * 0 - 1)
     monkeypatch.setattr(gymnasium, "make_vec", lambda *_args, **_kwargs: native)
-    recorded = Numbered(lambda: Talkative(wrappers.RecordEpisodeStatistics(gymnasium.make("CartPole-v1"))))
-    impostor = Numbered(lambda: Impostor(gymnasium.make("CartPole-v1")))
+    recorded = NumberedEnvs(lambda: Talkative(wrappers.RecordEpisodeStatistics(gymnasium.make("CartPole-v1"))))
+    impostor = NumberedEnvs(lambda: Impostor(gymnasium.make("CartPole-v1")))
     of_shards = [Shard("CartPole-v1", make, 2, 1) for make in (recorded, impostor)]
     for env in (*of_shards, NativeVectorEnv(EnvConfig(id="CartPole-v1"), 3, 1)):
         found = entries_of(env, 40)
@@ -320,13 +320,13 @@ def plainly_monitored() -> Any:
 def test_a_lost_life_is_no_episode_and_a_row_that_opens_one_is_no_step(
     make: Callable[[], Any], steps: int, expected: list[list[float]]
 ) -> None:
-    assert entries_of(Shard("Game", Numbered(make), 1, 1), steps) == expected
+    assert entries_of(Shard("Game", NumberedEnvs(make), 1, 1), steps) == expected
 
 
 @pytest.mark.parametrize("recording", [standard, lambda: Lives(Itself())])
 def test_environments_that_record_leave_others_in_the_statistics(recording: Callable[[], Any]) -> None:
     both = [recording, Game]
-    env = Shard("Game", Numbered(lambda: both.pop(0)()), 2, 1)
+    env = Shard("Game", NumberedEnvs(lambda: both.pop(0)()), 2, 1)
     entries_of(env, 8)  # a game of the first, in three parts
     found = []
     for _ in range(18):
@@ -334,11 +334,11 @@ def test_environments_that_record_leave_others_in_the_statistics(recording: Call
         found += [entry[:2] for entry in env.episodes if entry]
     assert found == [[12.0, 6]] * 4, "two games of each"
     mix = f"uniform({__name__}:plainly_monitored,{__name__}:Game)"
-    assert entries_of(Shard(mix, Numbered(lambda: Mix(mix, {})), 1, 1), 7 * 20) == [[12.0, 6]] * 20
+    assert entries_of(Shard(mix, NumberedEnvs(lambda: Mix(mix, {})), 1, 1), 7 * 20) == [[12.0, 6]] * 20
 
 
 def test_an_evaluation_counts_whole_games_as_training_does() -> None:
-    envs = [Shard("Game", Numbered(make), 1, 1) for make in (standard, Game, lambda: Lives(Monitor(Game())))]
+    envs = [Shard("Game", NumberedEnvs(make), 1, 1) for make in (standard, Game, lambda: Lives(Monitor(Game())))]
     counter = EpisodeCounter(6, 3, max_steps=50)
     for delay, env in enumerate(envs):  # so that ends of whole games and of lives coincide
         entries_of(env, 2 * delay)

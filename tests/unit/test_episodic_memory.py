@@ -6,15 +6,15 @@ from torch.nn.functional import normalize
 from torch.utils._pytree import tree_leaves
 
 from tests.build.batches import MINATAR, VECTORS, B, algorithm_of, generator, make_batch
-from tests.build.errors import refused
+from tests.build.errors import refuses
 from zerobeast.common.settings import NetConfig
 from zerobeast.common.wire.spaces import ArraySpace
 from zerobeast.rl.memory import rarity
-from zerobeast.rl.memory.contrastive import augmented, nt_xent
+from zerobeast.rl.memory.contrastive import augment, nt_xent
 from zerobeast.rl.memory.memory import Entry, Memory, Step
 from zerobeast.rl.memory.rarity import priorities, signal_of
 from zerobeast.rl.nets.episodic import EpisodicMemory
-from zerobeast.testing.memory import familiar
+from zerobeast.testing.memory import make_entries
 
 SIZE, K, H, E = 6, 4, 3, 5
 
@@ -130,17 +130,17 @@ def test_priorities_are_between_zero_and_one_and_a_half_at_the_mean() -> None:
 def test_what_has_no_near_neighbours_is_rare() -> None:
     crowd = torch.tensor([1.0, 0, 0]) + 0.01 * torch.randn(30, 3)
     keys = normalize(torch.cat([crowd, torch.tensor([[0.0, 1, 0]])]), dim=-1)
-    scores = rarity.knn(familiar(31)._replace(keys=keys))
+    scores = rarity.knn(make_entries(31)._replace(keys=keys))
     assert int(scores.argmax()) == 30
     nearest = sorted(float((keys[3] - keys[i]).norm()) for i in range(31) if i != 3)[:10]
     assert float(scores[3]) == pytest.approx(sum(nearest) / 10, abs=1e-3)
 
 
 def test_losses_and_td_errors_are_rarity_as_they_are() -> None:
-    known = familiar(9)
+    known = make_entries(9)
     assert signal_of("momentum")(known) is known.losses
     assert signal_of("td_error")(known) is known.td_errors
-    with refused("net.memory"):
+    with refuses("net.memory"):
         signal_of(f"{__name__}:K")
 
 
@@ -165,7 +165,7 @@ def test_nt_xent_is_the_double_loop_of_its_definition(dedup: bool) -> None:
 @pytest.mark.parametrize("shape", [(8, 10, 3), (3, 8, 10)])
 def test_a_view_has_noise_and_one_rectangle_cut_out(shape: tuple[int, ...]) -> None:
     pictures = torch.randint(1, 255, (1, 6, *shape), dtype=torch.uint8)
-    seen = augmented(pictures, ArraySpace.box(shape, "|u1"))
+    seen = augment(pictures, ArraySpace.box(shape, "|u1"))
     channel = -1 if shape[-1] == 3 else -3
     cut = (seen == 0).all(channel)
     assert cut.sum((0, 2, 3)).tolist() == [4 * 5] * 6
@@ -176,7 +176,7 @@ def test_a_view_has_noise_and_one_rectangle_cut_out(shape: tuple[int, ...]) -> N
 
 
 def test_of_vectors_some_numbers_are_left_out_and_choices_stay() -> None:
-    seen = augmented(torch.randn(1, 2000, 5), VECTORS.obs)  # type: ignore[arg-type]
+    seen = augment(torch.randn(1, 2000, 5), VECTORS.obs)  # type: ignore[arg-type]
     assert float((seen == 0).float().mean()) == pytest.approx(0.2, abs=0.02)
     choices = torch.arange(4).view(1, 4)
-    assert augmented(choices, ArraySpace.discrete(5)) is choices
+    assert augment(choices, ArraySpace.discrete(5)) is choices

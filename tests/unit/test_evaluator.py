@@ -22,8 +22,8 @@ from zerobeast.playing.evaluation import Evaluation
 from zerobeast.services.evaluator import service
 from zerobeast.services.evaluator.service import Evaluator
 from zerobeast.services.learner.checkpoint import CHECKPOINT_FORMAT, Checkpoints
+from zerobeast.services.learner.checkpoint_links import MAX_WAITING, CheckpointLinks
 from zerobeast.services.learner.meters import Meters
-from zerobeast.services.learner.numbered import MAX_WAITING, NumberedCheckpoints
 from zerobeast.services.learner.update import Trainer
 
 Watch = Callable[[list[Any], int], None]
@@ -55,12 +55,12 @@ class Playing:
             evaluator.open()
             for each in steps:
                 self.offer(each)
-            waiting = partial(run_files.kept, self.folder, run_files.TO_EVALUATE)
+            waiting = partial(run_files.list_checkpoints, self.folder, run_files.TO_EVALUATE)
             wait_until(lambda: poll(evaluator, 0.01) or evaluator.tick(0.0) or not waiting())
             return evaluator.report()
 
     def scores(self) -> dict[int, float]:
-        return evaluations.scores(evaluations.read(self.folder), [self.config.env.id], "greedy")
+        return evaluations.scores(evaluations.read_evaluations(self.folder), [self.config.env.id], "greedy")
 
     @property
     def best(self) -> int:
@@ -78,7 +78,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Playing:
 
 def test_a_policy_is_the_best_if_it_beats_the_one_whose_checkpoint_there_is(run: Playing) -> None:
     others = Evaluation(run.config.env.id, [9.0], [1], False, 0, 1, 10).row()  # from before other actions were set
-    evaluations.append(run.folder, [others])
+    evaluations.append_evaluations(run.folder, [others])
     scores: dict[int, float] = {}
     run.game = lambda steps, _watch: scores[steps]
     best = run.folder / run_files.BEST_CHECKPOINT
@@ -96,7 +96,7 @@ def test_a_policy_is_the_best_if_it_beats_the_one_whose_checkpoint_there_is(run:
         run.evaluate(found)
         assert run.best == kept
     assert best.with_name(f"{best.name}.old").exists()
-    rows = evaluations.read(run.folder)
+    rows = evaluations.read_evaluations(run.folder)
     assert [(row["agent_steps"], row["actions"]) for row in rows][:2] == [(10, "sampled"), (10, "greedy")]
 
 
@@ -116,7 +116,11 @@ def test_a_policy_that_cannot_be_evaluated_costs_tries_and_not_the_run(run: Play
 def test_a_policy_whose_row_cannot_be_written_is_played_until_it_can_and_that_is_no_progress(
     run: Playing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failures, append, shown = [ConfigError("No space left on device")] * 3, evaluations.append, set[tuple[int, int]]()
+    failures, append, shown = (
+        [ConfigError("No space left on device")] * 3,
+        evaluations.append_evaluations,
+        set[tuple[int, int]](),
+    )
 
     def game(_steps: int, watch: Watch) -> float:
         watch([], 7)
@@ -129,7 +133,7 @@ def test_a_policy_whose_row_cannot_be_written_is_played_until_it_can_and_that_is
 
     run.game = game
     monkeypatch.setattr(EvaluationQueue, "report_progress", lambda _self, progress, _now: shown.add(progress))
-    monkeypatch.setattr(evaluations, "append", tried)
+    monkeypatch.setattr(evaluations, "append_evaluations", tried)
     assert run.evaluate([10])["agent_steps"] == 4 * 7
     assert run.scores() == {10: 1.0}
     assert (1, 7) in shown <= {(0, 0), (0, 7), (1, 7)}
@@ -193,19 +197,19 @@ LATER = {**FIRST, "agent_steps": 200, "info/is_success": 0.5, "lengths": [3, 4],
 
 
 def test_a_table_grows_by_rows_and_by_names(tmp_path: Path) -> None:
-    assert evaluations.read(tmp_path) == []
+    assert evaluations.read_evaluations(tmp_path) == []
     for row in (FIRST, LATER):
-        evaluations.append(tmp_path, [row])
-    first, later = evaluations.read(tmp_path)
+        evaluations.append_evaluations(tmp_path, [row])
+    first, later = evaluations.read_evaluations(tmp_path)
     assert first == {**FIRST, "info/is_success": None, "lengths": []}
     assert later == LATER
 
 
 def test_an_evaluation_that_is_repeated_takes_the_place_of_the_earlier_one(tmp_path: Path) -> None:
     other = {**FIRST, "env": "B", "level": "rare", "mean_return": 7.5}
-    evaluations.append(tmp_path, [FIRST])  # then the process was killed
-    evaluations.append(tmp_path, [{**FIRST, "mean_return": 2.5, "returns": [0.5] * 20_000}, other])
-    rows = [*evaluations.read(tmp_path), LATER]
+    evaluations.append_evaluations(tmp_path, [FIRST])  # then the process was killed
+    evaluations.append_evaluations(tmp_path, [{**FIRST, "mean_return": 2.5, "returns": [0.5] * 20_000}, other])
+    rows = [*evaluations.read_evaluations(tmp_path), LATER]
     assert evaluations.scores(rows, ["CartPole-v1", "B"], "") == {100: 5.0, 200: 1e-7}
     assert evaluations.scores(rows, [""], "") == evaluations.scores(rows, ["CartPole-v1"], "") == {100: 2.5, 200: 1e-7}
     assert evaluations.scores(rows, [evaluations.first_level(", rare,CartPole-v1")], "") == {100: 7.5}
@@ -221,12 +225,12 @@ def config(tmp_path: Path) -> RunConfig:
 
 
 def steps(config: RunConfig, kind: str) -> list[int]:
-    return [number for number, _ in run_files.kept(config.folder, kind)]
+    return [number for number, _ in run_files.list_checkpoints(config.folder, kind)]
 
 
-def save(numbered: NumberedCheckpoints, *at: int, finished: bool = False) -> None:
+def save(numbered: CheckpointLinks, *at: int, finished: bool = False) -> None:
     for step in at:
-        numbered.saved(step, score=float(step), finished=finished)
+        numbered.link_saved(step, score=float(step), finished=finished)
 
 
 def row(at: int, **more: Any) -> dict[str, Any]:
@@ -235,7 +239,7 @@ def row(at: int, **more: Any) -> dict[str, Any]:
 
 
 def test_each_milestone_is_met_once_and_the_end_is_always_evaluated(config: RunConfig) -> None:
-    numbered, saved = NumberedCheckpoints(config, 0), list[int]()
+    numbered, saved = CheckpointLinks(config, 0), list[int]()
     numbered.plan(31)
     assert [numbered.due(at) for at in (32, 50)] == [False, True], "one that cannot be written is not tried at each"
     numbered.plan(0)
@@ -253,15 +257,15 @@ def test_each_milestone_is_met_once_and_the_end_is_always_evaluated(config: RunC
 
 @pytest.mark.parametrize(("actions", "again"), [("greedy", []), ("sampled", [100])])
 def test_other_actions_are_evaluated_of_a_finished_run(config: RunConfig, actions: str, again: list[int]) -> None:
-    evaluations.append(config.folder, [row(100, actions="greedy")])
+    evaluations.append_evaluations(config.folder, [row(100, actions="greedy")])
     how = config.evaluate.model_copy(update={"actions": actions})
-    save(NumberedCheckpoints(config.model_copy(update={"evaluate": how}), 100), 100, finished=True)
+    save(CheckpointLinks(config.model_copy(update={"evaluate": how}), 100), 100, finished=True)
     assert steps(config, run_files.TO_EVALUATE) == again
 
 
 def test_without_an_evaluator_the_queue_is_bounded_but_for_the_last_policy(config: RunConfig) -> None:
     config = config.model_copy(update={"total_steps": 10**6, "evaluate": type(config.evaluate)(every_steps=1)})
-    numbered = NumberedCheckpoints(config, 0)
+    numbered = CheckpointLinks(config, 0)
     save(numbered, *range(1, MAX_WAITING + 10))
     save(numbered, 10**6, finished=True)
     assert steps(config, run_files.TO_EVALUATE) == [*range(1, MAX_WAITING + 1), 10**6]
@@ -275,14 +279,14 @@ def test_without_evaluations_the_best_training_return_is_kept(config: RunConfig)
         (25, {30: 3.5}, 20),  # the best one's score is its own, whatever checkpoint a killed learner continues from
         (10, {15: 1.0}, 15),  # it is of steps that are no part of this run any more
     ]:
-        numbered = NumberedCheckpoints(config, start)
+        numbered = CheckpointLinks(config, start)
         for at, score in scores.items():
             checkpoint(config, at, score or 0.0)
-            numbered.saved(at, score=score, finished=False)
+            numbered.link_saved(at, score=score, finished=False)
         assert torch.load(best)["counters"]["agent_steps"] == kept
     best.unlink()  # it is the newest checkpoint as well
     best.write_text("damaged")
-    NumberedCheckpoints(config, 15).saved(20, score=0.5, finished=False)
+    CheckpointLinks(config, 15).link_saved(20, score=0.5, finished=False)
     assert torch.load(best)["counters"]["agent_steps"] == 15, "the newest checkpoint, in its place"
 
 
@@ -299,21 +303,21 @@ def checkpoint(config: RunConfig, steps: int, score: float) -> None:
 
 
 def test_a_run_that_goes_back_keeps_nothing_of_later_steps(config: RunConfig, caplog: pytest.LogCaptureFixture) -> None:
-    numbered = NumberedCheckpoints(config, 0)
+    numbered = CheckpointLinks(config, 0)
     save(numbered, 30, 55, 60)
     for at in (30, 55, 60):
-        evaluations.append(config.folder, [row(at)])
+        evaluations.append_evaluations(config.folder, [row(at)])
     videos = [config.folder / "videos" / f"{name}.mp4" for name in ("30-sampled", "60-sampled", "60-mine")]
     videos[0].parent.mkdir()
     for video in videos:
         video.touch()
-    NumberedCheckpoints(config, 60)
+    CheckpointLinks(config, 60)
     assert not caplog.records
-    NumberedCheckpoints(config, 54)
+    CheckpointLinks(config, 54)
     assert len(caplog.records) == 1
-    assert evaluations.scores(evaluations.read(config.folder), [""], "") == {30: 30}
+    assert evaluations.scores(evaluations.read_evaluations(config.folder), [""], "") == {30: 30}
     assert (steps(config, run_files.CHECKPOINTS), steps(config, run_files.TO_EVALUATE)) == ([30], [])
-    assert (config.folder / f"{run_files.numbered(60)}.old").exists()
+    assert (config.folder / f"{run_files.checkpoint_path(60)}.old").exists()
     assert [video.exists() for video in videos] == [True, False, True]
 
 
@@ -322,4 +326,4 @@ def test_a_table_that_stays_locked_is_worth_another_start(config: RunConfig, mon
     monkeypatch.setattr(evaluations, "TRIES", 2)
     (config.folder / run_files.TO_EVALUATE).mkdir()
     with evaluations.table_lock(config.folder), pytest.raises(DiskError, match="csv"):
-        NumberedCheckpoints(config, 30)
+        CheckpointLinks(config, 30)

@@ -20,15 +20,15 @@ import yaml
 from tests.build.batches import NESTED, REACH, VECTORS
 from tests.build.folders import policy_run
 from tests.build.nets import GRU
-from zerobeast.api.export import HOW, KINDS, export
-from zerobeast.api.saved import evaluate, load
-from zerobeast.common.config.load import load as settings
+from zerobeast.api.export import EXPORT_SETTINGS, KINDS, export
+from zerobeast.api.policies import evaluate, load
+from zerobeast.common.config.load import load_config as settings
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import evaluations
-from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, mapped
+from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part, map_arrays
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.exporting import graph
-from zerobeast.exporting.card import command
+from zerobeast.exporting.card import train_command
 from zerobeast.playing.policy import Policy
 
 NAMES = {"README.md", "config.json", "model.safetensors"}
@@ -54,7 +54,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_a_folder_acts_as_the_run_does_and_its_card_is_what_the_hub_reads(tmp_path: Path, run: Path) -> None:
-    evaluations.write(run, [row(0, 1.0, 2.0), row(5, 7.0)])
+    evaluations.write_evaluations(run, [row(0, 1.0, 2.0), row(5, 7.0)])
     out = export(filmed(run, "0.mp4", "9.gif"), tmp_path / "out")
     assert {path.name for path in out.iterdir()} == {*NAMES, "replay.mp4"}
     assert (out / "replay.mp4").read_bytes() == b"0.mp4", "that of this policy"
@@ -74,7 +74,7 @@ def test_a_folder_acts_as_the_run_does_and_its_card_is_what_the_hub_reads(tmp_pa
 
 def test_the_score_of_a_card_is_of_the_actions_that_its_policy_takes(tmp_path: Path) -> None:
     run = policy_run(tmp_path, "ppo", VECTORS, "--evaluate.actions=sampled", "--seed=7")
-    evaluations.write(run, [row(0, 1.0), row(0, 9.0) | {"actions": "sampled"}])
+    evaluations.write_evaluations(run, [row(0, 1.0), row(0, 9.0) | {"actions": "sampled"}])
     out = export(filmed(run, "0.mp4", "0-sampled.mp4"), tmp_path / "out")
     assert "| Vectors-v0 | 9.00 +/- 0.00 | 1 | sampled |" in (out / "README.md").read_text()
     assert (out / "replay.mp4").read_bytes() == b"0-sampled.mp4", "no greedy episode beside a sampled score"
@@ -99,10 +99,10 @@ def test_parts_memory_and_normalisation_come_along(tmp_path: Path) -> None:
 
 def test_nothing_of_another_policy_comes_along(tmp_path: Path, run: Path) -> None:
     (run / "videos/0.gif").symlink_to("/etc/passwd")
-    evaluations.write(run, [row(9, 5.0)])
+    evaluations.write_evaluations(run, [row(9, 5.0)])
     out = export(filmed(run, "9.mp4"), tmp_path / "a")
     assert {path.name for path in out.iterdir()} == NAMES
-    evaluations.write(run, [row(0, 5.0)])
+    evaluations.write_evaluations(run, [row(0, 5.0)])
     (run / "videos/0.mp4").touch()
     shutil.copy(run / "checkpoint.pt", run / "parent.pt")  # what the run began from, at a step that it has as well
     out = export(run / "parent.pt", tmp_path / "b")
@@ -129,7 +129,7 @@ def test_what_a_setting_names_in_a_folder_of_this_machine_is_published_by_its_na
     }
     env = replace(VECTORS, env_id=env_id)
     policy_run(tmp_path, own["algo"], env, *(f"--{name}={value}" for name, value in flags.items()))
-    evaluations.write(tmp_path / "run", [row(0, 1.0, env=env_id) | {"level": "/scratch/b.py:B"}])
+    evaluations.write_evaluations(tmp_path / "run", [row(0, 1.0, env=env_id) | {"level": "/scratch/b.py:B"}])
     out = export(tmp_path / "run", tmp_path / "out", **own)
     about, card = json.loads((out / "config.json").read_text()), (out / "README.md").read_text()
     for text in (json.dumps(about), card):
@@ -149,7 +149,7 @@ def test_what_a_setting_names_in_a_folder_of_this_machine_is_published_by_its_na
 def test_a_command_repeats_a_run_and_the_card_of_a_fork_names_no_run_of_this_machine(tmp_path: Path) -> None:
     flags = ["--env=Pendulum-v1", "--algo=sac", "--net.hidden_sizes=32,16", '--env.kwargs={"g": 9.8}', "--seed=4"]
     config = settings([*flags, f"--root={tmp_path}", "--name=x", "--insecure", "--parent.run=base"], {})
-    again = settings(shlex.split(command(config))[2:], {})
+    again = settings(shlex.split(train_command(config))[2:], {})
     changed = {name: getattr(again, name) for name in ("root", "name", "security", "parent")}
     assert again == config.model_copy(update=changed)
     fork = policy_run(tmp_path, "ppo", VECTORS, "--parent.run=/home/me/runs/base:best", "--parent.agent_steps=1234")
@@ -241,13 +241,13 @@ def test_an_untrusted_file_decides_about_no_peers(tmp_path: Path, exported: Path
 
 CAMERA = Part("camera", ArraySpace.box((10, 10, 2), "|u1", (0.0,), (255.0,)))
 WORD = Part("word", replace(ArraySpace.discrete(4), start=(1,)))
-FROM_5 = mapped(NESTED.action, lambda array: array if array.kind == "box" else replace(array, start=(5, 0)))
+FROM_5 = map_arrays(NESTED.action, lambda array: array if array.kind == "box" else replace(array, start=(5, 0)))
 SEEING = replace(NESTED, obs=CompositeSpace("dict", (CAMERA, WORD)), action=FROM_5, frame_stack=2)
 
 
 def policy_of(folder: Path, algo: str, env: EnvSpec, *flags: str, **settings: Any) -> Policy:
     """A policy with random weights, and with heads that prefer something."""
-    policy = load(policy_run(folder, algo, env, *flags), **HOW, **settings)
+    policy = load(policy_run(folder, algo, env, *flags), **EXPORT_SETTINGS, **settings)
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         for weights in policy.module.parameters():
@@ -266,7 +266,7 @@ def session_of(model: bytes) -> Any:
 def test_a_step_with_state_masks_and_stacks_is_that_of_the_policy(tmp_path: Path, core: str, numbers: int) -> None:
     flags = (*SMALL, f"--net.core={core}", "--net.core_width=8", "--net.normalize_obs")
     policy = policy_of(tmp_path, "impala", SEEING, *flags, net={"core": core})
-    found = graph.export(policy)
+    found = graph.export_graph(policy)
     assert found.difference < graph.TOLERANCE
     assert str(Path(graph.__file__).parent).encode() not in found.model, "a path of this machine"
     assert found.inputs["state"] == found.outputs["next_state"] == f"float32 [B, {numbers}]"
@@ -299,7 +299,7 @@ def test_a_step_with_state_masks_and_stacks_is_that_of_the_policy(tmp_path: Path
 
 def test_a_step_takes_what_it_needs_of_any_number_of_environments_and_is_of_no_other_policy(tmp_path: Path) -> None:
     policy = policy_of(tmp_path, "ppo", VECTORS, *SMALL)
-    found = graph.export(policy)
+    found = graph.export_graph(policy)
     assert found.inputs == {"obs": "float32 [B, 5]"}
     assert found.outputs == {"action": "int64 [B]", "logits": "float32 [B, 3]"}
     for n in (1, 5):
@@ -311,7 +311,7 @@ def test_a_step_takes_what_it_needs_of_any_number_of_environments_and_is_of_no_o
         for weights in policy.module.parameters():
             weights *= -1
     with pytest.raises(ConfigError, match="algo ppo"):
-        graph.compared(graph.ActingStep(policy), found.model, {"obs"})
+        graph.compare_with_torch(graph.ActingStep(policy), found.model, {"obs"})
 
 
 def test_a_graph_has_what_actions_are_drawn_by_or_valued_with(tmp_path: Path) -> None:
@@ -326,11 +326,11 @@ def test_a_graph_has_what_actions_are_drawn_by_or_valued_with(tmp_path: Path) ->
         elif algo == "sac":
             drawn: Any = policy.distribution(obs)
             wanted |= {"mean": drawn.mean, "stddev": drawn.stddev}
-        torch.testing.assert_close(step.named(*example.values()), wanted)
+        torch.testing.assert_close(step.compute_outputs(*example.values()), wanted)
 
 
 def test_a_step_that_decides_is_refused_in_a_sentence(tmp_path: Path) -> None:
-    policy = load(policy_run(tmp_path, "ppo", VECTORS, *SMALL), **HOW)
+    policy = load(policy_run(tmp_path, "ppo", VECTORS, *SMALL), **EXPORT_SETTINGS)
     honest = policy.algorithm.act
 
     def act(net: Any, inputs: Any, core: Any, sampling: Any) -> Any:
@@ -338,5 +338,5 @@ def test_a_step_that_decides_is_refused_in_a_sentence(tmp_path: Path) -> None:
 
     policy.algorithm.act = act
     with pytest.raises(ConfigError, match="algo ppo") as refused:
-        graph.export(policy)
+        graph.export_graph(policy)
     assert "\n" not in str(refused.value)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from zerobeast.common.config.load import dump, load
+from zerobeast.common.config.load import dump, load_config
 from zerobeast.common.errors import ConfigError
 from zerobeast.launcher import fleet
 from zerobeast.launcher.child import Child
@@ -23,7 +23,7 @@ def told(child: Child, flag: str) -> str:
 
 def fleet_of(*flags: str, environ: dict[str, str] | None = None, own_broker: bool = False) -> fleet.Fleet:
     """The fleet of a run under these flags, with its sockets in /tmp/s."""
-    config = load(["--name=x", *flags], {})
+    config = load_config(["--name=x", *flags], {})
     return fleet.Fleet(config, Path("/tmp/s"), environ or {}, keep_open=(9,), own_broker=own_broker)
 
 
@@ -92,16 +92,16 @@ def test_children_are_told_that_their_file_may_decide_what_no_file_may_and_nobod
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "x"))
     (tmp_path / "x").touch()  # so that nothing is remembered
     flags = ["--env=mine:Own-v0", "--env.kwargs={password: secret}", "--preset=classic", "--security.keys=k"]
-    config = load([*flags, "--name=x", "--health.host=::1"], {})
+    config = load_config([*flags, "--name=x", "--health.host=::1"], {})
     learner = fleet.Fleet(config, Path("/tmp/s"), {}).add("learner")
     assert not any("secret" in word or "mine" in word for word in learner.spec.command)
     file = tmp_path / "config.yaml"
     file.write_text(dump(config))
     told_it = ["--config", str(file), "--confirmed", told(learner, "--confirmed")]
-    assert load(told_it, {}) == config
+    assert load_config(told_it, {}) == config
     file.write_text(dump(config).replace("mine:Own-v0", "evil:Own-v0"))
     with pytest.raises(ConfigError, match="env"):
-        load(told_it, {})
+        load_config(told_it, {})
 
 
 FLAGS = {
@@ -115,4 +115,4 @@ FLAGS = {
 @pytest.mark.parametrize("name", FLAGS)
 @pytest.mark.parametrize("rule", contract.RULES, ids=str)
 def test_contract(tmp_path: Path, rule: Rule, name: str) -> None:
-    rule(load(["--name", "x", "--root", str(tmp_path), "--local.placement", name, *FLAGS[name]], {}))
+    rule(load_config(["--name", "x", "--root", str(tmp_path), "--local.placement", name, *FLAGS[name]], {}))

@@ -15,35 +15,35 @@ from typing import Any
 
 import pytest
 
-from tests.build.errors import refused
-from tests.build.folders import saved
-from tests.build.starts import settled
+from tests.build.errors import refuses
+from tests.build.folders import save_run
+from tests.build.starts import resolve_new_run
 from tests.helpers import ROOT, no_file_longer_than, wait_until
-from zerobeast.api.saved import find
+from zerobeast.api.policies import find_policy
 from zerobeast.cli import health
 from zerobeast.cli.main import main
 from zerobeast.common.config.layers import read_yaml
 from zerobeast.common.errors import BeastError, CheckpointError, ConfigError
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.files.atomic import Journal, write_atomically
-from zerobeast.common.files.opening import MOST, opened
+from zerobeast.common.files.regular_files import MAX_TEXT_BYTES, open_regular
 from zerobeast.common.files.state import seal
 from zerobeast.common.health import status
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.process.terminal import say
 from zerobeast.common.settings import RunConfig
-from zerobeast.discovery.run import newest, services_of
-from zerobeast.launcher.attached import Attached, attached
+from zerobeast.discovery.folder_services import find_newest, services_of
 from zerobeast.launcher.child import Child
+from zerobeast.launcher.foreign_processes import ForeignProcess, find_processes
 from zerobeast.launcher.pages import Gatherer, Snapshot
 from zerobeast.launcher.screen import PipeConsole, make_screen
-from zerobeast.launcher.view import screen
+from zerobeast.launcher.view import render_screen
 from zerobeast.plan.processes import ProcessSpec
-from zerobeast.plan.run_folder import claimed
+from zerobeast.plan.run_folder import lock_folder
 from zerobeast.rl.nets.checkpoint import load_checkpoint
-from zerobeast.services.learner.kept import claim
+from zerobeast.services.learner.folder import claim
 from zerobeast.tracking.feed import Feed
-from zerobeast.tracking.process import alone
+from zerobeast.tracking.process import hold_lock
 
 TITLE = "\x1b]0;mine\x07"  #: changes the title of a terminal
 
@@ -60,7 +60,7 @@ def outside(tmp_path: Path) -> Path:
 @pytest.fixture
 def gift(tmp_path: Path) -> Path:
     """The folder of a run."""
-    folder = saved(tmp_path / "runs", "gift", {}, algo="impala")
+    folder = save_run(tmp_path / "runs", "gift", {}, algo="impala")
     for part in ("logs", "services", "wandb"):
         (folder / part).mkdir()
     return folder
@@ -89,14 +89,14 @@ def test_a_folder_that_leads_elsewhere_is_refused_before_anything_is_written(
     else:
         os.mkfifo(gift / place)
     before = sorted(gift.rglob("*"))
-    for claim_of in (claimed, claim, lambda folder: alone(folder, "wandb")):
+    for claim_of in (lock_folder, claim, lambda folder: hold_lock(folder, "wandb")):
         with pytest.raises(ConfigError, match=str(gift / place)), claim_of(gift):
             pytest.fail("it was claimed")
     assert sorted(gift.rglob("*")) == before
     assert [path.read_text() for path in sorted(outside.iterdir())] == ["mine\n"] * 2
 
 
-@pytest.mark.parametrize("claim_of", [claimed, claim])
+@pytest.mark.parametrize("claim_of", [lock_folder, claim])
 def test_a_folder_of_something_else_does_not_become_that_of_a_run(
     gift: Path, outside: Path, claim_of: Callable[[Path], AbstractContextManager[Any]]
 ) -> None:
@@ -117,7 +117,7 @@ def test_a_folder_of_something_else_does_not_become_that_of_a_run(
 def test_a_start_removes_no_files_but_those_of_earlier_services(gift: Path) -> None:
     for name in ("learner-0.json", "worker-12.json", "package.json", "tsconfig-1.json"):
         (gift / "services" / name).write_text("{}")
-    status.clear(gift / "services")
+    status.clear_statuses(gift / "services")
     assert sorted(path.name for path in (gift / "services").iterdir()) == ["package.json", "tsconfig-1.json"]
 
 
@@ -130,7 +130,7 @@ def test_what_is_appended_to_is_no_link_even_if_that_appeared_after_the_look(
     command = [sys.executable, "-c", "print('ssh-ed25519 AAAA')"]
     with pytest.raises(BeastError, match=str(log)):
         Child(ProcessSpec("learner", 0, command, {}, log, Path())).start()
-    for write in (Journal, lambda path: opened(path, "wb")):
+    for write in (Journal, lambda path: open_regular(path, "wb")):
         with pytest.raises(OSError, match=str(log)):
             write(log)
     assert key.read_text() == "mine\n"
@@ -145,21 +145,21 @@ def test_files_of_a_run_that_are_replaced_may_have_other_names(gift: Path, tmp_p
         (gift / name).touch()
     (gift / "evaluate").mkdir()
     os.link(gift / "checkpoint.pt", gift / "evaluate" / "5.pt")
-    with claimed(gift), claim(gift):
+    with lock_folder(gift), claim(gift):
         write_atomically(settings, "env: CartPole-v1\n", durable=False)
     assert "impala" in (tmp_path / "backup").read_text()
     os.link(gift / ".lock", tmp_path / "lock")
-    with refused(), claimed(gift):
+    with refuses(), lock_folder(gift):
         pytest.fail("it was claimed")
 
 
 def test_the_folder_of_another_user_takes_a_flag(gift: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     argv = ["--name", "gift", "--env", "CartPole-v1"]
-    settled(gift.parent, *argv)
+    resolve_new_run(gift.parent, *argv)
     monkeypatch.setattr(os, "geteuid", lambda: gift.stat().st_uid + 1)
     with pytest.raises(ConfigError, match="--trust_folder"):
-        settled(gift.parent, *argv)
-    settled(gift.parent, *argv, "--trust_folder")
+        resolve_new_run(gift.parent, *argv)
+    resolve_new_run(gift.parent, *argv, "--trust_folder")
 
 
 def test_a_pipe_in_place_of_a_file_keeps_nobody_waiting(gift: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -170,12 +170,12 @@ def test_a_pipe_in_place_of_a_file_keeps_nobody_waiting(gift: Path, capsys: pyte
     os.mkfifo(gift.parent / "latest")
     (gift / "services" / "broker-0.json").symlink_to("nowhere")
     assert [view.note for view in services_of(gift, remote=False)] == ["no answer"] * 2
-    assert attached(gift) == []
+    assert find_processes(gift) == []
     assert health.main(["--run", "gift", "--root", str(gift.parent)]) == 2
-    assert newest(gift.parent) == gift
-    assert run_files.places("latest", gift.parent)[0] == gift.parent / "latest"
+    assert find_newest(gift.parent) == gift
+    assert run_files.candidate_paths("latest", gift.parent)[0] == gift.parent / "latest"
     assert not run_files.is_held(gift / ".lock")
-    assert metrics.last(gift) == {}
+    assert metrics.read_last_row(gift) == {}
     assert Feed(gift, gift / "position").position.metrics == -1
     with pytest.raises(ConfigError, match=r"run\.yaml"):
         read_yaml(gift / "run.yaml", "run.yaml")
@@ -219,7 +219,7 @@ def test_pages_cannot_control_the_terminal_of_the_live_view(
     page = {"state": text, "agent_steps": 1, "mean_return_100_by_task": {text: 1.0}}
     snapshot = Snapshot((ServiceView("learner 0", "learner", page),), (f"learner 0: {text}",))
     make_screen(RunConfig(name="x"), lambda: snapshot, plain=True).update(stopping=False)
-    PipeConsole(force_terminal=True, width=200).print(screen(RunConfig(name="x"), snapshot))
+    PipeConsole(force_terminal=True, width=200).print(render_screen(RunConfig(name="x"), snapshot))
     shown = capsys.readouterr().out
     for line in (f"{text} 1.00", f"learner 0: {text}"):
         assert line.replace("\x1b", r"\x1b").replace("\x07", "") in shown
@@ -227,8 +227,8 @@ def test_pages_cannot_control_the_terminal_of_the_live_view(
 
 
 def test_a_cpu_time_that_is_no_number_counts_as_none(gift: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("zerobeast.launcher.pages.announced_page", lambda *_, **__: {"cpu_s": "x"})
-    worker = Attached(ProcessSpec("worker", 0, (), {}, gift / "x.log", gift / "services" / "worker-0.json"), -1)
+    monkeypatch.setattr("zerobeast.launcher.pages.fetch_announced_page", lambda *_, **__: {"cpu_s": "x"})
+    worker = ForeignProcess(ProcessSpec("worker", 0, (), {}, gift / "x.log", gift / "services" / "worker-0.json"), -1)
     with Gatherer(lambda: [worker]) as pages:
         wait_until(lambda: all(view.page for view in pages.snapshot().services))
 
@@ -280,17 +280,17 @@ def test_nothing_in_the_current_folder_hides_a_run_of_that_name(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "gift").mkdir()
     (tmp_path / "gift" / "model.safetensors").touch()
-    assert find("gift", gift.parent) == gift
-    assert find("./gift", gift.parent) == tmp_path / "gift"
+    assert find_policy("gift", gift.parent) == gift
+    assert find_policy("./gift", gift.parent) == tmp_path / "gift"
 
 
 def test_a_file_that_the_user_names_may_be_a_pipe(tmp_path: Path) -> None:
-    for name, text in (("config", "env: CartPole-v1\ntotal_steps: 7\n"), ("long", "#" * MOST)):
+    for name, text in (("config", "env: CartPole-v1\ntotal_steps: 7\n"), ("long", "#" * MAX_TEXT_BYTES)):
         os.mkfifo(tmp_path / name)
         Thread(target=(tmp_path / name).write_text, args=(f"{text}\n",), daemon=True).start()
-    assert settled(tmp_path, "--name", "x", "--config", str(tmp_path / "config")).config.total_steps == 7
-    with refused():
-        settled(tmp_path, "--name", "x", "--config", str(tmp_path / "long"))
+    assert resolve_new_run(tmp_path, "--name", "x", "--config", str(tmp_path / "config")).config.total_steps == 7
+    with refuses():
+        resolve_new_run(tmp_path, "--name", "x", "--config", str(tmp_path / "long"))
 
 
 def test_the_run_of_a_tracker_is_chosen_by_nobody_else_and_for_the_folder_that_its_position_is_in(gift: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.build.folders import saved
+from tests.build.folders import save_run
 from tests.helpers import ROOT
 from zerobeast.cli.main import COMMANDS, TOOLS, main
 from zerobeast.common.files import run_files
@@ -45,10 +45,10 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in [name for name in os.environ if name.startswith("BEAST_")]:
         monkeypatch.delenv(name)
     runs = tmp_path / "runs"
-    saved(runs, "done", {100: 1.0, 400: 20.0}, {200: 10.0, 400: 21.0})
-    saved(runs, "pong", {100: -21.0}, env="Pong-v5")
-    saved(runs, "begun")
-    saved(runs, "gift", env="runs/gift/evil.py:Free", net={"torso": "evil:Torso"})
+    save_run(runs, "done", {100: 1.0, 400: 20.0}, {200: 10.0, 400: 21.0})
+    save_run(runs, "pong", {100: -21.0}, env="Pong-v5")
+    save_run(runs, "begun")
+    save_run(runs, "gift", env="runs/gift/evil.py:Free", net={"torso": "evil:Torso"})
     for name in ("done", "gift"):
         (runs / name / "checkpoint.pt").touch()
     for age_s, name in enumerate(("done", "gift", "begun", "pong")):

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.build.errors import refused
+from tests.build.errors import refuses
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.rl.algos.impala.config import ImpalaConfig
-from zerobeast.rl.learning.gradient_descent import GradientDescent, squares_finite
+from zerobeast.rl.learning.gradient_descent import GradientDescent, are_squares_finite
 from zerobeast.rl.ops import optim
 from zerobeast.rl.ops.optim import Adam, RMSprop, RMSPropTF1
 
@@ -105,14 +105,14 @@ def test_a_loaded_state_goes_on_under_the_settings_of_this_start(net: nn.Linear)
 
 
 def test_a_state_of_another_optimizer_is_refused_by_name(net: nn.Linear) -> None:
-    with refused(kind=CheckpointError, value="Adam", expected="RMSprop"):
+    with refuses(kind=CheckpointError, value="Adam", expected="RMSprop"):
         descent(net).load(descent(net, optimizer="adam").state())
 
 
 def test_a_checkpoint_of_other_trained_parameters_is_refused_in_one_sentence() -> None:
     before, now = (nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)) for _ in range(2))
     before[0].requires_grad_(requires_grad=False)
-    with refused(kind=CheckpointError, value=2, expected="4"):
+    with refuses(kind=CheckpointError, value=2, expected="4"):
         descent(now).load(descent(before).state())
 
 
@@ -154,6 +154,6 @@ def test_optimisers_of_torch_take_the_same_steps_and_save_the_same(name: str, se
 @pytest.mark.parametrize("at", [0, 9999])
 def test_one_bad_entry_of_ten_thousand_is_found(bad: float, at: int) -> None:
     entries = torch.full((10_000,), torch.finfo(torch.float32).max ** 0.5 * 0.999)
-    assert squares_finite([torch.ones(2), -entries, torch.empty(0)])
+    assert are_squares_finite([torch.ones(2), -entries, torch.empty(0)])
     entries[at] = bad
-    assert not squares_finite([torch.ones(2), entries.view(100, 100), torch.zeros(())])
+    assert not are_squares_finite([torch.ones(2), entries.view(100, 100), torch.zeros(())])

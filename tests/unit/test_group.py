@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.build.groups import CONFIG, SERVERS, SYNCHRONOUS, TICK_S, WINDOW, Message, Play, Spoil, T, waiting
+from tests.build.groups import CONFIG, SERVERS, SYNCHRONOUS, TICK_S, WINDOW, Message, Play, Spoil, T, play_until_wait
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.hops import Hops
 from zerobeast.common.wire.messages import Header, Kind, Plane
@@ -17,7 +17,7 @@ from zerobeast.services.actor.waits import TIMEOUTS, Wait, Waits
 @pytest.mark.parametrize("plane", SERVERS, ids=lambda plane: plane.name)
 @pytest.mark.parametrize("wait", [Wait.ENV, Wait.BROKER, Wait.CREDIT])
 def test_a_group_in_any_state_recovers_from_the_restart_of_a_server(wait: Wait, plane: Plane, politely: bool) -> None:
-    play = waiting(wait)
+    play = play_until_wait(wait)
     play.end(plane, politely=politely)
     play.start(plane)
     for _ in range(8):
@@ -28,7 +28,7 @@ def test_a_group_in_any_state_recovers_from_the_restart_of_a_server(wait: Wait, 
 @pytest.mark.parametrize("plane", SERVERS, ids=lambda plane: plane.name)
 @pytest.mark.parametrize("wait", [Wait.ENV, Wait.BROKER, Wait.CREDIT])
 def test_a_lost_session_stops_only_the_group_that_waits_for_its_answer(wait: Wait, plane: Plane) -> None:
-    play = waiting(wait)
+    play = play_until_wait(wait)
     play.end(plane, politely=True)
     stops = (wait, plane) in ((Wait.ENV, Plane.STEPS), (Wait.BROKER, Plane.INFERENCE))
     assert play.group.waits.current is (Wait.CONNECT if stops else wait)
@@ -71,7 +71,7 @@ def test_rows_of_an_opponent_are_acted_for_and_not_learned_from(plane: Plane) ->
 
 
 def test_a_rollout_that_a_dead_connection_swallowed_is_sent_again_and_not_skipped() -> None:
-    play = waiting(Wait.CREDIT)
+    play = play_until_wait(Wait.CREDIT)
     learner = play.server(Plane.ROLLOUTS)
     last, *_ = learner.queue.pop()
     learner.ledger.received = last - 1  # as if it had never come
@@ -82,7 +82,7 @@ def test_a_rollout_that_a_dead_connection_swallowed_is_sent_again_and_not_skippe
 
 @pytest.mark.parametrize("wait", [Wait.ENV, Wait.BROKER, Wait.CREDIT])
 def test_rollouts_name_the_broker_that_acts_and_the_next_one_once_it_does(wait: Wait) -> None:
-    play = waiting(wait)
+    play = play_until_wait(wait)
     first = play.server(Plane.INFERENCE).epoch
     assert play.group.inference.acting == first
     play.start(Plane.INFERENCE)
@@ -156,7 +156,7 @@ def spoil_one(play: Play, spoil: Spoil, plane: Plane = Plane.STEPS) -> int:
 def test_an_answer_that_cannot_be_used_costs_a_session_and_nothing_of_it_travels_on(
     plane: Plane, spoil: Spoil, reason: str
 ) -> None:
-    play = waiting(Wait.BROKER if plane is STEPS else Wait.ENV)
+    play = play_until_wait(Wait.BROKER if plane is STEPS else Wait.ENV)
     before = spoil_one(play, spoil, plane)
     play.goes_on()
     assert [error.reason for error in play.refused] == [reason]
@@ -167,7 +167,7 @@ def test_an_answer_that_cannot_be_used_costs_a_session_and_nothing_of_it_travels
 
 @pytest.mark.parametrize("kind", [None, Kind.STEP], ids=["every answer", "every step"])
 def test_a_server_that_sends_only_bad_answers_gets_hello_less_and_less_often(kind: Kind | None) -> None:
-    play = waiting(Wait.BROKER)
+    play = play_until_wait(Wait.BROKER)
     server = play.server(STEPS)
     server.spoil, server.spoilt, server.asked = with_value("reward", float("nan")), kind, 0
     until = play.now + 120
@@ -191,7 +191,7 @@ def test_impossible_episodes_are_counted_and_cost_nothing_else() -> None:
         header = message.header
         return Message(Header(header.kind, 1, 0, header.epoch, header.seq, ([good, *bad],)), *message.frames)
 
-    play = waiting(Wait.BROKER)
+    play = play_until_wait(Wait.BROKER)
     before = spoil_one(play, with_episodes)
     assert [error.reason for error in play.refused] == ["episodes"]
     assert play.group.steps.episodes == [good]

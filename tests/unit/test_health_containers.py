@@ -9,7 +9,7 @@ import pytest
 
 from zerobeast.cli.health import main
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.process.roles import HOSTED, ROLES
+from zerobeast.common.process.roles import ROLES, SERVICES_BY_PROCESS
 
 PODS = "--selector=app.kubernetes.io/part-of=zerobeast"
 PODS += " --field-selector=status.phase!=Failed,status.phase!=Succeeded --output json"
@@ -43,7 +43,7 @@ class Cluster:
 
     def serves(self, pod: str, role: str, *, namespace: str = "zerobeast", ready: bool = True, **page: Any) -> None:
         page = {"state": "ready" if ready else "starting", "loop_age_s": 0.1, **page}
-        services = [{"name": each, "role": each, "page": {"role": each, **page}} for each in HOSTED[role]]
+        services = [{"name": each, "role": each, "page": {"role": each, **page}} for each in SERVICES_BY_PROCESS[role]]
         answer = json.dumps({"verdict": "", "healthy": ready, "services": services})
         asked = f"exec --namespace {namespace} {pod} --container {role} -- "
         asked += f"python -m zerobeast.services.{role} health --json"

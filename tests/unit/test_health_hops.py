@@ -15,11 +15,11 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from zerobeast.common.files import run_files
 from zerobeast.common.health.figures import ServiceView
-from zerobeast.common.health.hops import EDGES_S, HOPS, RECENT_S, Histogram, Hops, recent, step_s, wires
-from zerobeast.common.health.metrics import HOP_METRIC, METRICS, PREFIX, exported, render
+from zerobeast.common.health.hops import EDGES_S, HOPS, RECENT_S, Histogram, Hops, merge_recent, step_s, wires
+from zerobeast.common.health.metrics import HOP_METRIC, METRICS, PREFIX, metric_name, render
 from zerobeast.common.health.progress import Progress
+from zerobeast.common.health.service_table import hop_table
 from zerobeast.common.health.sliding_window import SlidingWindow
-from zerobeast.common.health.table import hop_table
 from zerobeast.common.process.roles import ROLES
 from zerobeast.launcher import curves
 from zerobeast.launcher.pages import Snapshot
@@ -65,9 +65,9 @@ def test_every_service_has_hops_of_its_own_and_those_of_several_processes_add_up
     names = [name for hops in HOPS.values() for name in hops]
     assert len(names) == len(set(names))
     both = [*pages(forward=[0.001, 0.001]), *pages(forward=[0.1]), {"role": "broker"}]
-    assert sum(recent(both, "forward").buckets) == 3
-    assert recent(both, "forward").sum_s == pytest.approx(0.102)
-    assert sum(recent(both, "update").buckets) == 0
+    assert sum(merge_recent(both, "forward").buckets) == 3
+    assert merge_recent(both, "forward").sum_s == pytest.approx(0.102)
+    assert sum(merge_recent(both, "update").buckets) == 0
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_every_service_has_hops_of_its_own_and_those_of_several_processes_add_up
     ],
 )
 def test_an_untrusted_page_adds_nothing(hops: object) -> None:
-    assert (passed().quantile_s(0.5), recent([{"hops": hops}], "forward").mean_s) == (None, None)
+    assert (passed().quantile_s(0.5), merge_recent([{"hops": hops}], "forward").mean_s) == (None, None)
     assert hop_table([ServiceView("broker 0", "broker", {"hops": hops})]) == ""
 
 
@@ -232,7 +232,7 @@ def asked(expressions: Iterable[str]) -> set[str]:
     return {name for expression in expressions for name in re.findall(rf"{PREFIX}\w+", expression)}
 
 
-EXPORTED = {exported(key)[0] for key in METRICS} | {f"{HOP_METRIC}_bucket"}
+EXPORTED = {metric_name(key)[0] for key in METRICS} | {f"{HOP_METRIC}_bucket"}
 
 
 def test_the_dashboard_asks_for_metrics_that_exist() -> None:

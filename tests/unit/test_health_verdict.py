@@ -10,8 +10,8 @@ from tests.build.pages import PAGES, Page, services
 from zerobeast.common.health.command import exit_code, render
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.hops import EDGES_S, Histogram
-from zerobeast.common.health.table import table
-from zerobeast.common.health.verdict import ELSEWHERE, Verdict, judge, ready
+from zerobeast.common.health.service_table import format_table
+from zerobeast.common.health.verdict import ELSEWHERE_ROLE, Verdict, is_ready, judge
 from zerobeast.common.process.roles import ROLES
 
 KINDS = "finished unhealthy starting CPU-bound training-bound inference-bound environment-bound latency-bound".split()
@@ -89,7 +89,7 @@ def test_a_run_that_stands_still_is_reported_with_since_when_and_why(
     assert not verdict.good
     assert [part for part in ["0:01:15", *causes] if part not in verdict.sentence] == []
     assert "stalled" in render(seen, verdict, as_json_text=False)
-    assert all(map(ready, seen)), "probes go by this: a service that stalls must still be reached"
+    assert all(map(is_ready, seen)), "probes go by this: a service that stalls must still be reached"
 
 
 def named(services: list[ServiceView]) -> tuple[str, set[str]]:
@@ -109,7 +109,7 @@ def test_what_starts_is_missing_or_not_well_is_named() -> None:
     gone = [view for view in services() if view.role != "broker"]
     ended = ServiceView("broker 0", "broker", silent_s=float("inf"), code=2, note="a setting is wrong")
     assert named([*gone, ended]) == ("unhealthy", {"broker"})
-    assert all(text in table([*gone, ended]) for text in ("ended (2)", ended.note))
+    assert all(text in format_table([*gone, ended]) for text in ("ended (2)", ended.note))
     stalled = ServiceView("actor 1", "actor", {"role": "actor", "state": "ready", **PAGES["actor"], **STALLED})
     assert named([*services(), stalled]) == ("unhealthy", {"actor", "actor 1"}), "the run goes on"
     assert exit_code([], judge([])) == 2
@@ -176,7 +176,7 @@ def test_a_learner_that_has_ended_is_finished_if_all_is_done_and_trained_while_p
 
 
 def test_a_learner_whose_actors_are_on_machines_that_cannot_be_asked_trains() -> None:
-    away = ServiceView(ELSEWHERE, ELSEWHERE, silent_s=float("inf"), note="on node8")
+    away = ServiceView(ELSEWHERE_ROLE, ELSEWHERE_ROLE, silent_s=float("inf"), note="on node8")
 
     def alone(**page: Any) -> Verdict:
         seen = services(learner=page)[:1]

@@ -19,21 +19,21 @@ import pytest
 
 from tests.build.commands import program
 from tests.helpers import killed_at_last, python, wait_until
-from zerobeast.cli.train import train
-from zerobeast.common.config.load import load
+from zerobeast.cli.train import run_train
+from zerobeast.common.config.load import load_config
 from zerobeast.common.errors import ConfigError
 from zerobeast.launcher import hosts
 from zerobeast.launcher.hosts import (
     FOR_WORKERS,
     Host,
-    command,
     connect,
-    of_workers,
+    host_command,
     own_files,
     pack,
+    probe_host,
     read_hosts,
     script_of,
-    unreachable,
+    worker_flags,
 )
 
 
@@ -57,12 +57,12 @@ def test_hosts_need_a_learner_and_a_reason_is_told_if_they_are_not_reached(
     (home / "hosts").write_text("one 1\n")
     flags = ["--hosts", str(home / "hosts"), "--env", "CartPole-v1", "--root", str(home / "runs")]
     with pytest.raises(ConfigError, match=r"--local\.placement"):
-        train([*flags, "--local.placement", "fused"], {})
+        run_train([*flags, "--local.placement", "fused"], {})
     assert not (home / "runs").exists()
     program(home / "python", "echo No module named zerobeast >&2; exit 1")
-    assert unreachable("one", "~/python") == "ssh one: No module named zerobeast"
+    assert probe_host("one", "~/python") == "ssh one: No module named zerobeast"
     monkeypatch.setenv("PATH", "")
-    assert "No such file" in unreachable("localhost", sys.executable)
+    assert "No such file" in probe_host("localhost", sys.executable)
 
 
 def test_files_of_this_folder_that_settings_refer_to_go_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,8 +87,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_workers_of_a_host_take_no_gpu_by_default_and_share_no_health_port() -> None:
-    assert of_workers(load([], {}), "i") == "--broker.device cpu --health.port 0"
-    flags = of_workers(load(["--broker.device", "cuda:1", "--health.port", "9000"], {}), "(i - 4)")
+    assert worker_flags(load_config([], {}), "i") == "--broker.device cpu --health.port 0"
+    flags = worker_flags(load_config(["--broker.device", "cuda:1", "--health.port", "9000"], {}), "(i - 4)")
     said = subprocess.run(["sh", "-c", f"i=6; echo {flags}"], capture_output=True, text=True, check=True).stdout
     assert said == "--broker.device cuda:1 --health.port 9007\n"
 
@@ -202,11 +202,11 @@ def test_a_connection_is_kept_by_a_line_every_turn(home: Path, monkeypatch: pyte
 
 def described(home: Path) -> list[str]:
     """argv of the process that looks after a host of a run that is about to start."""
-    config = load(["--root", str(home), "--name", "x", "--security.keys", str(home)], {})
+    config = load_config(["--root", str(home), "--name", "x", "--security.keys", str(home)], {})
     for part in (*FOR_WORKERS, "x/config.yaml"):
         (home / part).parent.mkdir(exist_ok=True)
         (home / part).touch()
-    return command(Host("one", 1, "~/python"), 0, config)
+    return host_command(Host("one", 1, "~/python"), 0, config)
 
 
 @pytest.mark.parametrize(

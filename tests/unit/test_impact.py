@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from tests.build.batches import B, T, algorithm_of, make_batch, on_policy, unrolled, weights, with_logits
+from tests.build.batches import B, T, algorithm_of, make_batch, on_policy, unroll_net, weights, with_logits
 from zerobeast.rl.algos.impact.algorithm import CEILING, FLOOR, DivergenceWeight, ImpactLearning, loss
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.learning.gradient_descent import GradientDescent, Step
-from zerobeast.testing.scenes import stirred
-from zerobeast.testing.small_run import same
+from zerobeast.testing.scenes import perturb
+from zerobeast.testing.small_run import are_same
 
 impact = partial(algorithm_of, "impact")
 
@@ -27,7 +27,7 @@ def by_hand(config: Any, net: PolicyAndValue, batch: Batch, target_logits: Tenso
         log_sum = most + math.log(sum(math.exp(logit - most) for logit in logits.tolist()))
         return [logit - log_sum for logit in logits.tolist()]
 
-    total, count, (logits, values) = 0.0, 0, unrolled(net, batch)
+    total, count, (logits, values) = 0.0, 0, unroll_net(net, batch)
     for b in range(B):
         value = values[:, b].tolist()
         correction = 0.0  # of the next step's value
@@ -59,7 +59,7 @@ def by_hand(config: Any, net: PolicyAndValue, batch: Batch, target_logits: Tenso
 @pytest.mark.parametrize("kl_cost", [0.0, 0.4])
 def test_the_loss_equals_one_written_out_in_loops(rho: float, trace_decay: float, kl_cost: float) -> None:
     algorithm = impact(rho=rho, trace_decay=trace_decay, clip=0.3, discount=0.75, rho_bar=1.2, c_bar=0.9)
-    net, other, batch = stirred(algorithm.network()), make_batch(algorithm, seed=9), make_batch(algorithm, resets=0.3)
+    net, other, batch = perturb(algorithm.network()), make_batch(algorithm, seed=9), make_batch(algorithm, resets=0.3)
     batch, target = with_logits(batch, 0.5 * batch.extras["logits"]), 0.5 * other.extras["logits"]
     config = algorithm.config.algorithm
     total, metrics = loss(config, algorithm.family, net, batch, target, kl_cost=kl_cost)
@@ -99,8 +99,8 @@ def test_the_target_is_the_same_bits_for_n_times_k_steps_and_then_the_policy(bat
     period = batches * uses
     assert len(watched.before) > period
     for step, target in enumerate(watched.before):
-        assert same(target, watched.after[step // period * period]), step
-    assert not same(watched.after[0], watched.after[1])
+        assert are_same(target, watched.after[step // period * period]), step
+    assert not are_same(watched.after[0], watched.after[1])
 
 
 def test_a_target_with_memory_starts_where_the_rollouts_began() -> None:

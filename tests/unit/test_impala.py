@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, Independent, Normal
 
-from tests.build.batches import PANEL, REACH, VECTORS, B, T, algorithm_of, make_batch, on_policy, unrolled, weights
-from tests.build.errors import refused
+from tests.build.batches import PANEL, REACH, VECTORS, B, T, algorithm_of, make_batch, on_policy, unroll_net, weights
+from tests.build.errors import refuses
 from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.rl.algos.impala import algorithm as module
 from zerobeast.rl.algos.impala.algorithm import ImpalaLearning, OldRollouts
@@ -19,7 +19,7 @@ from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.learning.gradient_descent import GradientDescent
 from zerobeast.rl.ops.frames import stack_frames
 from zerobeast.rl.ops.tree import leaves, tree_map
-from zerobeast.testing.small_run import same
+from zerobeast.testing.small_run import are_same
 
 impala = partial(algorithm_of, "impala", learning_rate=0.01, schedule="constant")
 
@@ -43,7 +43,7 @@ def test_explained_variance_is_one_for_a_perfect_value_and_zero_for_a_blind_one(
     algorithm = impala(discount=0.0, reward_clipping="none", net={"last_action_reward": "never"})
     net = algorithm.network()
     batch = on_policy(net, make_batch(algorithm))
-    perfect = batch._replace(reward=torch.cat([batch.reward[:1], unrolled(net, batch)[1][:-1]]))
+    perfect = batch._replace(reward=torch.cat([batch.reward[:1], unroll_net(net, batch)[1][:-1]]))
     assert algorithm.loss(net, perfect)[1]["explained_variance"].item() == pytest.approx(1.0, abs=1e-4)
     torch.nn.init.zeros_(net.value.weight)
     assert algorithm.loss(net, batch)[1]["explained_variance"].item() == pytest.approx(0.0, abs=1e-5)
@@ -57,7 +57,7 @@ def test_one_use_and_a_fixed_weight_are_one_plain_step_per_batch_bit_for_bit() -
     for seed in range(4):
         one, two = (each.update(make_batch(algorithm, resets=0.2, seed=seed), 0) for each in (plain, other))
         assert one == two
-    assert same(weights(nets[0]), weights(nets[1]))
+    assert are_same(weights(nets[0]), weights(nets[1]))
     assert other.state()["batches"] == []
 
 
@@ -91,12 +91,12 @@ def test_a_run_resumes_after_replay_and_entropy_target_were_switched(origin: str
     learning.load(saved.state())
     learned = learning.update(make_batch(after, seed=2), 0)
     assert (learned.steps, learned.skipped) == (1, 0)
-    assert not same(weights(net), weights(after.network()))
+    assert not are_same(weights(net), weights(after.network()))
 
 
 @pytest.mark.parametrize(("env", "target", "cost"), [(VECTORS, 1.2, 0.01), (PANEL, 2.5, 0.01), (REACH, -1.0, 0.0)])
 def test_a_target_that_no_policy_reaches_is_refused(env: EnvSpec, target: float, cost: float) -> None:
-    with refused("impala"):
+    with refuses("impala"):
         algorithm_of("impala", env, entropy_target=target, entropy_cost=cost)
 
 
@@ -122,7 +122,7 @@ def lambda_return(batch: Batch, values: Tensor, t: int, b: int, gamma: float, de
 
 def reference(algorithm: Any, net: Any, batch: Batch, decay: float) -> dict[str, float]:
     """The loss and its parts as means over transitions, one by one, with torch's distributions."""
-    logits, values = (entry.double() for entry in unrolled(net, batch))
+    logits, values = (entry.double() for entry in unroll_net(net, batch))
     terms = []
     for t in range(T):
         for b in range(B):
@@ -231,10 +231,10 @@ def test_held_batches_store_each_frame_once_and_are_learned_from_unchanged(setti
     assert any(number < B for each in found for number in numbers(each)), "an old one is among them"
     for each in found:
         for at, number in enumerate(numbers(each)):
-            assert same(leaves(alone(each, at)), leaves(by_number[number]))
+            assert are_same(leaves(alone(each, at)), leaves(by_number[number]))
     again = algorithm.learning(algorithm.network())
     again.load(state)
-    assert all(same(leaves(one), leaves(two)) for one, two in zip(seen(again, batches[1]), found, strict=True))
+    assert all(are_same(leaves(one), leaves(two)) for one, two in zip(seen(again, batches[1]), found, strict=True))
 
 
 @pytest.mark.parametrize(("share", "old"), [(0.5, 4), (0.2, 1), (0.9, 36)])

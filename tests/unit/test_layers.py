@@ -13,7 +13,7 @@ from zerobeast.rl.nets.lstm import LSTM
 from zerobeast.rl.nets.normalize import CLIP, HORIZON, ArrayNorm
 from zerobeast.rl.nets.popart import MAX_SCALE, MIN_SCALE, STEP_SIZE, PopArt
 from zerobeast.testing.network import network, observations, steps
-from zerobeast.testing.small_run import same
+from zerobeast.testing.small_run import are_same
 
 WIDTH, TASKS, N = 5, 3, 40
 
@@ -60,7 +60,7 @@ def test_a_task_without_targets_keeps_everything_to_the_bit_and_others_get_their
         targets = 5 + numbers(N, seed=seed)
         net.observe(targets, torch.tensor([0, 2]).repeat(N // 2))
         alone.observe(targets[::2])
-    assert same(of_task(net, 1), kept)
+    assert are_same(of_task(net, 1), kept)
     assert (net.mean[0], net.scale[0]) == (alone.mean[0], alone.scale[0])
     assert net.mean[2] != net.mean[0]
 

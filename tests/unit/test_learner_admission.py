@@ -9,7 +9,7 @@ import pytest
 from tests.build.learners import ENV, POLICY, T
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.wire import ArraySpace, EnvSpec, PolicySpec, rollout_record
-from zerobeast.common.wire.checks import rollout_flaw
+from zerobeast.common.wire.checks import find_rollout_flaw
 from zerobeast.common.wire.episodes import Episode, episodes_of
 from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.services.learner.admission import Terms, mismatch
@@ -83,9 +83,9 @@ def test_a_value_that_cannot_be_is_a_flaw_of_its_field(
 ) -> None:
     rows = np.zeros(3, rollout_record(env, PolicySpec(logits_and_value(outputs), 0), T).dtype)
     rows[field] = good
-    assert rollout_flaw(rows, env) is None
+    assert find_rollout_flaw(rows, env) is None
     rows[field][1, -1] = bad
-    assert (rollout_flaw(rows, env) or "").startswith(field)
+    assert (find_rollout_flaw(rows, env) or "").startswith(field)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.build.learners import ENV, T, answer, rollout_rows, run_config
 from tests.build.streams import ListedRun, ListMessage, learn, training_run
-from zerobeast.common.config.load import load
+from zerobeast.common.config.load import load_config
 from zerobeast.common.config.process import Instance
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire.messages import Header, Kind
@@ -25,9 +25,9 @@ from zerobeast.rl.data.batch import Batch
 from zerobeast.rl.learning.gradient_descent import GradientDescent
 from zerobeast.rl.learning.one_batch import OneBatch
 from zerobeast.rl.protocol import Credit, Learned
+from zerobeast.services.learner.coordination import Rank
 from zerobeast.services.learner.ledger import SavedLedger, StreamLedger
 from zerobeast.services.learner.service import Learner
-from zerobeast.services.learner.together import Rank
 from zerobeast.services.learner.update import Trainer
 from zerobeast.services.learner.window import PATIENCE_S
 from zerobeast_tools.chaos.balance import RolloutAudit
@@ -256,9 +256,9 @@ class Run(ListedRun):
                 rows["reward"] = np.nan if age is None else 0.0
                 outbox.push(rows, [], self.now)
         self.exchange()
-        self.training.settle()
+        self.training.drop_stale_rollouts()
         while learn(self.training):
-            self.training.settle()
+            self.training.drop_stale_rollouts()
         self.exchange()
 
 
@@ -350,7 +350,7 @@ def test_a_store_may_be_on_another_disk_where_each_run_has_a_folder_of_its_own(
 ) -> None:
     monkeypatch.setattr(Rank, "join", lambda *_: None)
     flags = ["--root", str(tmp_path), "--name", "x", "--learner.ranks", "2", "--learner.store"]
-    config, moved = (load([*flags, str(tmp_path / disk)], {}) for disk in "ab")
+    config, moved = (load_config([*flags, str(tmp_path / disk)], {}) for disk in "ab")
 
     def opened(config: RunConfig) -> Path:
         with closing(Learner(config, Instance(index=rank))) as learner:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from zerobeast.common.wire.episodes import Episode
-from zerobeast.services.learner.acting import MOST, SPAN_S, ActingProcesses
+from zerobeast.services.learner.acting import MAX_PROCESSES, SPAN_S, ActingProcesses
 from zerobeast.services.learner.episodes import HISTORY_POINTS, EpisodeStatistics
 from zerobeast.services.learner.meters import MAX_LAG, Meters, PolicyLag
 from zerobeast.services.learner.queue import Fate, Message
@@ -40,7 +40,7 @@ def meters_of(*tasks: str, returns: dict[int, list[float]]) -> Meters:
     """Meters after episodes with these returns, by number of the task."""
     meters = Meters(tasks)
     for task, values in returns.items():
-        meters.finished([Message(1, 0, 1, 1, tuple(Episode(value, 3) for value in values), task=task)])
+        meters.count_finished([Message(1, 0, 1, 1, tuple(Episode(value, 3) for value in values), task=task)])
     return meters
 
 
@@ -59,7 +59,7 @@ def test_the_stale_fraction_is_that_of_the_last_seconds() -> None:
     meters = Meters(["A-v0"])
     for second in range(40):
         fate: Fate = "stale" if second >= 20 and second % 2 else "used"
-        meters.finished([Message(1, 0, second, 8, fate=fate), Message(1, 0, second, 100, fate="refused")])
+        meters.count_finished([Message(1, 0, second, 8, fate=fate), Message(1, 0, second, 100, fate="refused")])
         if second <= 19:
             assert meters.page(float(second))["stale_fraction"] == 0.0
     assert meters.page(39.0)["stale_fraction"] == pytest.approx(0.5, abs=0.1)
@@ -88,9 +88,9 @@ def test_a_broker_counts_as_long_as_its_rollouts_arrive_and_no_peer_can_invent_m
         acting.forget(SPAN_S + later_s)
         counts.append(len(acting))
     assert counts == [2, 1, 0], "0 is none that is known"
-    for epoch in range(1, 3 * MOST):
+    for epoch in range(1, 3 * MAX_PROCESSES):
         acting.note(epoch, 0, 0.0)
-    assert len(acting) == MOST
+    assert len(acting) == MAX_PROCESSES
 
 
 def test_a_divergence_is_the_mean_over_the_steps_of_the_newest_published_version_of_each(

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from tests.build.batches import weights
 from tests.build.learners import ENV, POLICY, B, Scripted, T, answer, learn, rollout_rows, run_config
-from zerobeast.common.errors import Diverged
+from zerobeast.common.errors import TrainingDiverged
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import rollout_record
 from zerobeast.rl.data.rollouts import Rollouts
 from zerobeast.rl.ops import optim
 from zerobeast.services.learner.update import MAX_NONFINITE_IN_A_ROW, Trainer
-from zerobeast.testing.small_run import same
+from zerobeast.testing.small_run import are_same
 
 CPU = torch.device("cpu")
 
@@ -120,25 +120,25 @@ def test_a_loss_that_is_not_finite_is_skipped_counted_and_in_the_end_fatal(
     after = weights(trainer.net)
     for _ in range(MAX_NONFINITE_IN_A_ROW - 1):
         learn(trainer, bad)
-    with pytest.raises(Diverged):
+    with pytest.raises(TrainingDiverged):
         learn(trainer, bad)
     assert trainer.counters.updates == 1
     assert trainer.counters.nonfinite_updates == 2 * MAX_NONFINITE_IN_A_ROW - 1
     assert trainer.counters.agent_steps == B * T * 2 * MAX_NONFINITE_IN_A_ROW
-    assert not same(after, before)
-    assert same(weights(trainer.net), after)
+    assert not are_same(after, before)
+    assert are_same(weights(trainer.net), after)
 
 
 def test_training_stops_at_the_first_bad_loss_if_configured(tmp_path: Path, bad: NDArray[np.void]) -> None:
     trainer = trainer_for(run_config(tmp_path, total_steps=10**6, on_nonfinite="stop"))
-    with pytest.raises(Diverged):
+    with pytest.raises(TrainingDiverged):
         learn(trainer, bad)
     trainer.learning = Scripted(answer(1, skipped=1, changed=True))
-    with pytest.raises(Diverged):
+    with pytest.raises(TrainingDiverged):
         learn(trainer, rollout_rows(B))
 
 
 def test_weights_that_overflow_in_a_step_from_a_finite_loss_end_training(tmp_path: Path) -> None:
     trainer = trainer_for(run_config(tmp_path, impala={"learning_rate": 3e38}))
-    with pytest.raises(Diverged):
+    with pytest.raises(TrainingDiverged):
         learn(trainer, rollout_rows(B))

@@ -67,7 +67,7 @@ def test_uses_are_spread_evenly(batches: int, uses: int, due: list[int]) -> None
 
 @pytest.mark.parametrize("arrived", [0, 3, 10])
 def test_it_resumes_from_its_unfinished_batches(arrived: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Batch, "restored", lambda number, _device: number)
+    monkeypatch.setattr(Batch, "restore", lambda number, _device: number)
     whole, resumed = circular_of(4, 5), circular_of(4, 5)
     for arrival in ARRIVALS[:arrived]:
         whole.add(arrival)
@@ -187,7 +187,7 @@ def test_a_paced_run_reports_who_waits_and_other_runs_do_not(tmp_path: Any) -> N
     steps = 0
     while learn(training):
         steps += 1
-    training.meters.waited(5.0)
+    training.meters.count_wait(5.0)
     page = training.page() | training.meters.page(run.now)
     # three batches; one step with the first and two with each of the others; the last batch waits for three of these
     assert steps == 3 + 1 + 2 + 2

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tests.build.errors import refused
+from tests.build.errors import refuses
 from zerobeast.common.config import live
 from zerobeast.common.settings.tree import RunConfig
-from zerobeast.services.learner.checkpoint import packed, unpacked
-from zerobeast.testing.small_run import SmallRun, config_of, first_env, same
+from zerobeast.services.learner.checkpoint import pack_state, unpack_state
+from zerobeast.testing.small_run import SmallRun, are_same, config_of, first_env
 
 OTHERS: dict[str, Any] = {"max_grad_norm": 0.1, "trace_decay": 0.5, "epochs": 3}
 SMALL: dict[str, dict[str, Any]] = {
@@ -29,27 +29,27 @@ def test_a_change_is_that_of_a_run_that_resumes_with_the_new_value(tmp_path: Pat
     env, own = first_env(algo), {} if algo in ("td3", "sac") else {"optimizer": "rmsprop", **SMALL.get(algo, {})}
     with SmallRun(algo, env, own, tmp_path / "base") as base:
         batches, settings = base.rollouts(4), base.config.algorithm
-        base.fed(batches[:2])
-        state = packed(base.trainer.state())
+        base.learn_from(batches[:2])
+        state = pack_state(base.trainer.state())
         assert "learning_rate" in settings.live()
 
         def policy(change: dict[str, Any], *, at_once: bool) -> Any:
             root = Path(mkdtemp(dir=tmp_path))
-            base.copied(root)
+            base.copy_folder(root)
             with SmallRun(algo, env, {**own, **(change if at_once else {})}, root) as run:
                 run.seq = base.seq
-                run.trainer.load(root, unpacked(state))
+                run.trainer.load(root, unpack_state(state))
                 wanted = {f"{algo}.{name}": value for name, value in change.items()}
-                live.change(run.trainer.config, live.checked(run.trainer.config, wanted))
-                run.fed(batches[2:])
+                live.apply_changes(run.trainer.config, live.check_changes(run.trainer.config, wanted))
+                run.learn_from(batches[2:])
                 return run.policy()
 
         values = {name: getattr(settings, name) for name in settings.live()}
         change = {name: OTHERS.get(name, 2 * value or 0.3) for name, value in values.items() if name != "schedule"}
         change["schedule"] = "linear" if values["schedule"] == "constant" else "constant"
         changed = policy(change, at_once=False)
-        assert same(changed, policy(change, at_once=True))
-        assert not same(changed, policy({}, at_once=True))
+        assert are_same(changed, policy(change, at_once=True))
+        assert not are_same(changed, policy({}, at_once=True))
 
 
 @pytest.mark.parametrize(
@@ -63,8 +63,8 @@ def test_a_change_is_that_of_a_run_that_resumes_with_the_new_value(tmp_path: Pat
 )
 def test_what_may_not_change_is_refused(tmp_path: Path, algo: str, path: str, value: float) -> None:
     adapts = {"entropy_target": 0.5} if algo == "impala" else {}
-    with refused(path, value=value):
-        live.checked(of(tmp_path, algo, **adapts), {path: value})
+    with refuses(path, value=value):
+        live.check_changes(of(tmp_path, algo, **adapts), {path: value})
 
 
 def test_a_curriculum_goes_at_the_pace_that_is_set_but_several_learners_do_not_change_one_by_one(
@@ -72,11 +72,11 @@ def test_a_curriculum_goes_at_the_pace_that_is_set_but_several_learners_do_not_c
 ) -> None:
     config = of(tmp_path, "ppo")
     ranks = config.model_copy(update={"learner": config.learner.model_copy(update={"ranks": 2})})
-    with refused("learner.ranks", value=2):
-        live.checked(ranks, {"ppo.entropy_cost": 0.0})
+    with refuses("learner.ranks", value=2):
+        live.check_changes(ranks, {"ppo.entropy_cost": 0.0})
     config = config.model_copy(update={"env": config.env.model_copy(update={"options": {"deep": ["{progress}"]}})})
-    with refused("env.progress", value=1.5):
-        live.checked(config, {"env.progress": 1.5})
-    live.change(config, live.checked(config, {"env.progress": 0.75, "ppo.entropy_cost": 0.5}))
+    with refuses("env.progress", value=1.5):
+        live.check_changes(config, {"env.progress": 1.5})
+    live.apply_changes(config, live.check_changes(config, {"env.progress": 0.75, "ppo.entropy_cost": 0.5}))
     assert (config.env.progress, config.algorithm.entropy_cost) == (0.75, 0.5)
     assert "progress" not in config.env.terms()

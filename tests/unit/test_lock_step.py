@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from tests.build.errors import refused
+from tests.build.errors import refuses
 from tests.build.groups import Play
 from tests.build.learners import rollout_rows
 from tests.build.streams import ListedRun
@@ -12,7 +12,7 @@ from zerobeast.common.config.process import Instance
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import index_of, random_id
 from zerobeast.common.wire.messages import Plane
-from zerobeast.common.wire.seeds import counted
+from zerobeast.common.wire.seeds import hash_seed
 from zerobeast.services.actor.service import Actor
 from zerobeast.services.learner.ledger import SavedLedger
 
@@ -75,14 +75,14 @@ def test_the_id_of_a_counted_client_begins_with_its_number() -> None:
 
 def test_seeds_depend_on_every_number_in_the_bits_that_torch_uses() -> None:
     asked = [*itertools.product(range(3), repeat=5), (2**31 - 1, 65_535, 63, 2**63, 2**63)]
-    seeds = [counted(*numbers) for numbers in asked]
+    seeds = [hash_seed(*numbers) for numbers in asked]
     assert len({seed % 2**32 for seed in seeds}) == len(asked)
     assert all(0 <= seed < 2**63 for seed in seeds)
-    assert counted(1, 2, 3) == 6_520_558_355_739_401_531
+    assert hash_seed(1, 2, 3) == 6_520_558_355_739_401_531
 
 
 def test_a_deterministic_run_has_no_actor_without_a_number() -> None:
-    with refused("index"):
+    with refuses("index"):
         Actor(RunConfig(deterministic=True), Instance()).open()
     for numbered in (Actor(RunConfig(deterministic=True), Instance(index=1)), Actor(RunConfig(), Instance())):
         numbered.open()

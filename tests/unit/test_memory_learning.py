@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from tests.build.batches import VECTORS
-from tests.build.errors import refused
-from zerobeast.common.config.load import load
+from tests.build.errors import refuses
+from zerobeast.common.config.load import load_config
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.rl.acting.inference import Inference
@@ -20,10 +20,10 @@ from zerobeast.rl.memory.learning import STATE, MemoryLearning
 from zerobeast.rl.memory.rarity import Familiar
 from zerobeast.rl.nets.body import Body
 from zerobeast.rl.nets.weights import flatten
-from zerobeast.services.learner.checkpoint import packed, restore_random_state, unpacked
+from zerobeast.services.learner.checkpoint import pack_state, restore_random_state, unpack_state
 from zerobeast.services.learner.parent import Parent
 from zerobeast.services.learner.update import Trainer
-from zerobeast.testing.small_run import config_of, numbers, same
+from zerobeast.testing.small_run import are_same, config_of, copy_numbers
 from zerobeast_tools.bench.in_process import InProcess
 
 CPU = torch.device("cpu")
@@ -68,7 +68,7 @@ def test_any_recurrent_algorithm_fills_it_brokers_get_it_and_runs_that_begin_fro
     with InProcess(run_config(tmp_path, algo, **share), lag=0) as run:
         practise(run, 12)
         trainer, memory = run.trainer, run.trainer.net.body.memory
-        state = unpacked(packed(trainer.state()))
+        state = unpack_state(pack_state(trainer.state()))
     contents = memory.contents
     assert isinstance(trainer.learning, MemoryLearning)
     assert int((contents.absent == 0).sum()) == 12
@@ -95,7 +95,7 @@ def test_a_run_that_is_continued_is_one_that_was_never_interrupted(tmp_path: Pat
     config = run_config(tmp_path, algo, "momentum", replay_share=share)
     with InProcess(config, lag=0) as run:
         practise(run, 9)
-        saved = unpacked(packed(run.trainer.state()))
+        saved = unpack_state(pack_state(run.trainer.state()))
         rows = [run.collect().copy() for _ in range(5)]
         other = Trainer(config, CPU, run.trainer.env)
         other.load(tmp_path, saved)
@@ -105,8 +105,8 @@ def test_a_run_that_is_continued_is_one_that_was_never_interrupted(tmp_path: Pat
                 trainer.add(each)
                 while trainer.learning.due:
                     trainer.step()
-        learned, again = (numbers([each.net.state_dict(), each.learning.state()]) for each in (run.trainer, other))
-        assert same(learned, again)
+        learned, again = (copy_numbers([each.net.state_dict(), each.learning.state()]) for each in (run.trainer, other))
+        assert are_same(learned, again)
 
 
 def test_momentum_losses_are_a_moving_average(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,13 +126,13 @@ def test_momentum_losses_are_a_moving_average(tmp_path: Path, monkeypatch: pytes
 def test_remembered_rollouts_join_the_batch_in_the_right_share_and_count_nowhere(
     tmp_path: Path, share: float, each: set[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    joined, widths = Rollouts.joined_by, list[int]()
+    joined, widths = Rollouts.join_old, list[int]()
 
     def counted(self: Rollouts, other: Batch) -> Rollouts:
         widths.append(other.mask.shape[1])
         return joined(self, other)
 
-    monkeypatch.setattr(Rollouts, "joined_by", counted)
+    monkeypatch.setattr(Rollouts, "join_old", counted)
     with InProcess(run_config(tmp_path, replay_share=share), lag=0) as run:
         practise(run, 3)
         assert widths == [], "nothing is remembered yet"
@@ -201,18 +201,18 @@ def test_td_errors_of_right_values_are_zero(tmp_path: Path) -> None:
     ],
 )
 def test_settings_that_do_not_fit_are_refused(flags: list[str], path: str) -> None:
-    load(["--algo=impala", *LSTM, "--net.memory=td_error", "--impala.popart=true"], {})  # of one task
-    with refused(path):
-        load(["--algo=impala", *LSTM, *flags], {})
+    load_config(["--algo=impala", *LSTM, "--net.memory=td_error", "--impala.popart=true"], {})  # of one task
+    with refuses(path):
+        load_config(["--algo=impala", *LSTM, *flags], {})
 
 
 def test_a_memory_too_large_to_travel_and_td_errors_without_values_are_refused(tmp_path: Path) -> None:
     config = run_config(tmp_path, "r2d2", "td_error")
     large = config.model_copy(update={"net": config.net.model_copy(update={"memory": "knn", "memory_size": 10**7})})
     uniform = config.model_copy(update={"algorithm": config.algorithm.model_copy(update={"priority_exponent": 0.0})})
-    with refused("net.max_parameters"):
+    with refuses("net.max_parameters"):
         make_algorithm(large, VECTORS)
-    with refused("net.memory td_error"):
+    with refuses("net.memory td_error"):
         Trainer(uniform, CPU, VECTORS)
 
 

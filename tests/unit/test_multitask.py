@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.build.batches import VECTORS, B, T, generator, make_batch
-from tests.build.errors import refused
+from tests.build.errors import refuses
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.spaces import ArraySpace
@@ -119,5 +119,5 @@ def test_the_broker_serves_all_environments_of_a_run_if_they_are_alike() -> None
 
     assert greet(env_id="Two-v0") is greet(env_id="One-v0")
     for changes in ({"env_id": "One-v0", "obs": ArraySpace.box((6,))}, {"env_id": "Three-v0"}):
-        with refused(kind=RemoteProtocolError, reason="terms"):
+        with refuses(kind=RemoteProtocolError, reason="terms"):
             greet(**changes)

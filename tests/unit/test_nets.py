@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from tests.build.batches import ENDLESS, HYBRID, MINATAR, REACH
-from tests.build.errors import refused
+from tests.build.errors import refuses
 from tests.build.nets import CARTPOLE, FOOTBALL, TORSOS
 from tests.helpers import ROOT
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import NetConfig, Reading, RunConfig
 from zerobeast.common.wire import ArraySpace, EnvSpec, PolicySpec
-from zerobeast.common.wire.records import oversize, rollout_record
+from zerobeast.common.wire.records import explain_oversize, rollout_record
 from zerobeast.rl.algos.impala.algorithm import Impala
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.factory import make_algorithm
@@ -232,7 +232,7 @@ def test_an_environment_that_needs_a_huge_network_is_refused_before_it_takes_mem
     hook = register_module_parameter_registration_hook(lambda _module, _name, made: devices.add(made.device.type))
     try:
         for size in (500_000, 4 << 20):  # too many parameters, and bytes of an observation
-            with refused():
+            with refuses():
                 make_algorithm(config, EnvSpec("Wide-v0", ArraySpace.box((size,)), action))
     finally:
         hook.remove()
@@ -280,12 +280,12 @@ def test_what_cannot_be_learned_is_refused_before_a_network_is_made(config: RunC
 
 
 def test_rollouts_too_large_to_send_are_refused_with_the_largest_that_fit() -> None:
-    assert oversize(CARTPOLE, None, 20, 16) is None
-    sentence = oversize(ATARI, None, 1000, 64)
+    assert explain_oversize(CARTPOLE, None, 20, 16) is None
+    sentence = explain_oversize(ATARI, None, 1000, 64)
     assert sentence is not None
     [envs, length] = [int(way.rpartition(" ")[2]) for way in sentence.partition("at most ")[2].split(" or ")]
-    assert (oversize(ATARI, None, 1000, envs), oversize(ATARI, None, length, 64)) == (None, None)
-    assert oversize(ATARI, None, 1000, envs + 1)
-    assert oversize(ATARI, None, length + 1, 64)
+    assert (explain_oversize(ATARI, None, 1000, envs), explain_oversize(ATARI, None, length, 64)) == (None, None)
+    assert explain_oversize(ATARI, None, 1000, envs + 1)
+    assert explain_oversize(ATARI, None, length + 1, 64)
     assert rollout_record(ATARI, PolicySpec((), 0), length).row_bytes * 64 <= 256 << 20
-    assert "learner.unroll_length" in str(oversize(ATARI, None, 10**5, 64)), "one row of these is too large"
+    assert "learner.unroll_length" in str(explain_oversize(ATARI, None, 10**5, 64)), "one row of these is too large"

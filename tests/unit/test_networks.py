@@ -9,13 +9,13 @@ import torch
 from torch import Tensor, nn
 
 from tests.build.batches import NESTED
-from tests.build.errors import refused
-from tests.build.learners import ENV, run_config, trained
+from tests.build.errors import refuses
+from tests.build.learners import ENV, run_config, train_on_seeds
 from tests.build.nets import CARTPOLE
 from tests.build.parts import Tokens
 from zerobeast.common.config.flags import flags_for
-from zerobeast.common.config.load import dump, gather, load
-from zerobeast.common.config.trust import needed
+from zerobeast.common.config.load import dump, load_config, resolve_flags
+from zerobeast.common.config.trust import settings_to_confirm
 from zerobeast.common.settings.net import NetConfig, TorsoSpec
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire import ArraySpace, EnvSpec
@@ -106,7 +106,7 @@ def test_a_torso_of_another_package_gets_the_whole_observation_as_it_is_read(
     ],
 )
 def test_what_is_no_torso_is_refused_with_what_was_found(name: str, found: str) -> None:
-    with refused("net.torso", value=f"{HERE}:{name}") as caught:
+    with refuses("net.torso", value=f"{HERE}:{name}") as caught:
         network(name)
     assert found in str(caught.error)
     assert "\n" not in str(caught.error)
@@ -116,26 +116,28 @@ def test_a_torso_answers_what_it_costs_and_which_images_it_is_for() -> None:
     cores = {name: placement_of(run(name), 2).worker_cores for name in ("deep", "shallow", "Tokens", "BUSY")}
     assert cores["deep"] == cores["BUSY"] == ()
     assert cores["Tokens"] == cores["shallow"]
-    with refused("net.torso", expected="minatar or deep"):
+    with refuses("net.torso", expected="minatar or deep"):
         network("BUSY", FRAMES)
 
 
 def test_a_body_takes_the_place_of_everything_in_front_of_the_heads() -> None:
     net = network("Memorising")
     assert net.core_size == net.body.out_size == 64
-    with refused("net.torso", value=f"{HERE}:Memorising"):
+    with refuses("net.torso", value=f"{HERE}:Memorising"):
         network("Memorising", algo="dqn")
 
 
 def test_a_file_alone_decides_on_no_torso_and_imports_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "evil.py").write_text("import os; os.mkdir('trap-sprung')")
-    config = load(["--net.torso", "evil.py:Free", "--env", "CartPole-v1", "--deterministic"], {})
+    config = load_config(["--net.torso", "evil.py:Free", "--env", "CartPole-v1", "--deterministic"], {})
     (tmp_path / "gift.yaml").write_text(dump(config))
     for read_only in (False, True):
-        with refused("net.torso", value="evil.py:Free"):
-            gather(["--config", "gift.yaml"], {}, groups=lambda c: len(str(placement_of(c))), read_only=read_only)
-    assert gather(["--config", "gift.yaml", *flags_for(needed(config))], {}).config == config
+        with refuses("net.torso", value="evil.py:Free"):
+            resolve_flags(
+                ["--config", "gift.yaml"], {}, groups=lambda c: len(str(placement_of(c))), read_only=read_only
+            )
+    assert resolve_flags(["--config", "gift.yaml", *flags_for(settings_to_confirm(config))], {}).config == config
     assert not (tmp_path / "trap-sprung").exists()
 
 
@@ -150,7 +152,7 @@ def test_frozen_parameters_are_saved_and_stay_as_they_are_while_all_others_are_t
     tree = run_config(tmp_path).model_dump() | {"net": {"torso": f"{HERE}:Frozen", "hidden_size": 8}}
     trainer = Trainer(RunConfig.model_validate(tree), torch.device("cpu"), ENV)
     before = {name: value.clone() for name, value in trainer.net.state_dict().items()}
-    after = trained(trainer, range(3)).net.state_dict()
+    after = train_on_seeds(trainer, range(3)).net.state_dict()
     assert any("encoder" in name for name in before)
     for name, value in before.items():
         frozen = "encoder" in name

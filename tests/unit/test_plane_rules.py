@@ -10,9 +10,9 @@ from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.transport import Context, ServerPort, random_id
 from zerobeast.common.wire.messages import ANSWERS, Header, Kind, Plane
 from zerobeast.common.wire.session import Arrival, Session, SessionTable
-from zerobeast.testing import plane, served
+from zerobeast.testing import driven_peers, plane
+from zerobeast.testing.driven_peers import Counts, Request, Server
 from zerobeast.testing.rules import BrokenRule, Rule
-from zerobeast.testing.served import Counts, Request, Server
 
 FAULTS = {
     "it does the work twice": plane.a_repeated_request_is_answered_again_and_done_once,
@@ -109,6 +109,6 @@ def test_a_server_without_a_fault_keeps_every_rule(tmp_path: Path, rule: Rule) -
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_breaks_the_rule_that_forbids_it(tmp_path: Path, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(served, "LIMIT_S", 2.0)
+    monkeypatch.setattr(driven_peers, "LIMIT_S", 2.0)
     with serving(tmp_path, fault) as server, pytest.raises(BrokenRule, match=f"^{FAULTS[fault].name}: "):
         FAULTS[fault](server)

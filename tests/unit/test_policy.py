@@ -13,18 +13,18 @@ import torch
 from gymnasium import spaces
 
 from tests.build.batches import NESTED, REACH, VECTORS
-from tests.build.errors import refused
+from tests.build.errors import refuses
 from tests.build.folders import policy_run
 from tests.build.nets import GRU
 from zerobeast.api.export import export
-from zerobeast.api.saved import evaluate, load
-from zerobeast.common.config.load import load as settings
+from zerobeast.api.policies import evaluate, load
+from zerobeast.common.config.load import load_config as settings
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.settings import RunConfig
-from zerobeast.common.wire import ArraySpace, EnvSpec, act_record, by_array, step_record
+from zerobeast.common.wire import ArraySpace, EnvSpec, act_record, iterate_arrays, step_record
 from zerobeast.plan.spaces import check_opponent
-from zerobeast.playing.outlook import outlook
-from zerobeast.playing.policy import LATE, Policy
+from zerobeast.playing.policy import LATE_STEP, Policy
+from zerobeast.playing.step_summary import summarize_step
 from zerobeast.rl.acting.inference import Inference
 from zerobeast.rl.acting.opponents import main
 from zerobeast.services.envserver.spaces import env_spec
@@ -62,13 +62,13 @@ def test_any_loop_gets_the_actions_of_the_broker(tmp_path: Path, algo: str, env:
     policy = load(policy_run(tmp_path, algo, env, *flags), broker={"device": "cpu"}, **own)
     broker = Inference(policy.algorithm, max_rows=2, device=torch.device("cpu"), dtype=torch.float32, seed=0)
     broker.reserve(2)
-    broker.advance(LATE)
+    broker.advance(LATE_STEP)
     broker.reseed(3)
     policy.seed(3)
     draw, state = np.random.default_rng(1), None
     for step in range(8):
         rows = np.zeros(2, step_record(env).dtype)
-        for space, column in by_array(env.obs, rows["obs"]):
+        for space, column in iterate_arrays(env.obs, rows["obs"]):
             high = space.sizes[0] if space.kind == "discrete" else 5
             column[...] = draw.integers(0, high, column.shape)
         rows["first"] = [step in (0, 4), step in (0, 5)]
@@ -82,7 +82,9 @@ def test_any_loop_gets_the_actions_of_the_broker(tmp_path: Path, algo: str, env:
         actions, state = policy.predict(
             rows["obs"], state, rows["first"], deterministic=False, last_reward=rows["reward"]
         )
-        for (space, theirs), (_, ours) in zip(by_array(env.action, wanted), by_array(env.action, actions), strict=True):
+        for (space, theirs), (_, ours) in zip(
+            iterate_arrays(env.action, wanted), iterate_arrays(env.action, actions), strict=True
+        ):
             low, high = space.bounds if space.kind == "box" else (None, None)
             np.testing.assert_allclose(ours, np.clip(theirs, low, high) if space.kind == "box" else theirs, rtol=1e-5)
 
@@ -155,9 +157,9 @@ def test_each_of_several_environments_has_its_own_value(tmp_path: Path, algo: st
     flags = ("--impala.popart=true", "--impala.reward_scale=1") if algo == "impala" else ()
     policy = load(policy_run(tmp_path, algo, BOTH, *flags))
     before = [policy.value(OBS, env=env) for env in ("Vectors-v0", "Others-v0")]
-    shown = [outlook(policy, OBS, None, np.zeros(N, int), env).value for env in ("Vectors-v0", "Others-v0")]
+    shown = [summarize_step(policy, OBS, None, np.zeros(N, int), env).value for env in ("Vectors-v0", "Others-v0")]
     assert shown == [pytest.approx(values[0].item()) for values in before]
-    with refused("env"):
+    with refuses("env"):
         policy.value(OBS, env="Mine-v0")
     if algo == "impala":
         with torch.no_grad():
@@ -175,8 +177,8 @@ def test_a_checkpoint_needs_no_folder_and_what_is_shown_of_clipped_rewards_says_
     ends = {policy.config.learner.endpoint for policy in policies}
     assert ends == {RunConfig().learner.endpoint}, "what is loaded reaches nobody"
     assert len({policy.predict(np.ones(5))[0] for policy in policies}) == 1
-    assert [outlook(policy, OBS, None, np.zeros(N, int)).clipped for policy in policies] == [True] * 3
-    assert not outlook(load(folder, ppo={"reward_clipping": "none"}), OBS, None, np.zeros(N, int)).clipped
+    assert [summarize_step(policy, OBS, None, np.zeros(N, int)).clipped for policy in policies] == [True] * 3
+    assert not summarize_step(load(folder, ppo={"reward_clipping": "none"}), OBS, None, np.zeros(N, int)).clipped
 
 
 GOOD = np.zeros((2, 5))
@@ -262,7 +264,7 @@ def test_each_of_several_environments_gives_its_own_observations_and_takes_its_o
     assert set(policy.predict(small, deterministic=False, env="C-v0")[0]) == {1, 2}
     assert set(policy.predict(large, deterministic=False)[0]) == {0, 1, 2}, "no other has that size"
     assert set(policy.predict(small, action_mask=[[False, True]] * N, env="A-v0")[0]) == {1}
-    with refused("env"):
+    with refuses("env"):
         policy.predict(small)
     for wrong, given in ((np.ones(5), {}), ([[1], [1, 2]], {"env": "A-v0"}), (1.0, {"env": "A-v0"})):
         with pytest.raises(ConfigError, match=r"^obs"):

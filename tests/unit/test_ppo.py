@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.build.batches import PANEL, REACH, VECTORS, B, T, algorithm_of, make_batch, on_policy, unrolled
+from tests.build.batches import PANEL, REACH, VECTORS, B, T, algorithm_of, make_batch, on_policy, unroll_net
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.algos.ppo.algorithm import Samples
@@ -47,7 +47,7 @@ def by_hand(algorithm: Any, batch: Batch) -> PolicyAndValue:
     torch.manual_seed(1)
     c, net = algorithm.config.algorithm, algorithm.network()
     optimizer = optim.Adam(net.parameters(), lr=c.learning_rate, eps=c.epsilon)
-    values = unrolled(net, batch)[1]
+    values = unroll_net(net, batch)[1]
     advantages = gae(batch, values, c.discount, c.trace_decay).float()
     returns = advantages + values[:-1]
     old = torch.distributions.Categorical(logits=batch.extras["logits"]).log_prob(batch.last_action[1:])
@@ -153,11 +153,11 @@ def test_with_vtrace_a_lagging_batch_is_corrected_and_another_is_not_touched() -
 def test_the_value_clip_limits_how_far_values_move() -> None:
     batch = make_batch(ppo())
     settings = {"epochs": 30, "baseline_cost": 1.0, "max_grad_norm": 1e9, "minibatches": 1}
-    before = unrolled(ppo().network(), batch)[1][:-1]
+    before = unroll_net(ppo().network(), batch)[1][:-1]
     moved = {}
     for clip in (0.0, 0.05):
         net, _ = updated(ppo(value_clip=clip, **settings), batch)
-        moved[clip] = (unrolled(net, batch)[1][:-1] - before).abs().mean().item()
+        moved[clip] = (unroll_net(net, batch)[1][:-1] - before).abs().mean().item()
     assert moved[0.05] < 0.5 * moved[0.0]
 
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from tests.build.batches import ONES, VECTORS, N, algorithm_of, generator, learner, transitions, weights
-from tests.build.errors import refused
+from tests.build.errors import refuses
 from tests.build.learners import ENV
-from zerobeast.common.config.load import load
+from zerobeast.common.config.load import load_config
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire.records import Origin
 from zerobeast.common.wire.specs import EnvSpec
@@ -23,7 +23,7 @@ from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.protocol import Sampling
 from zerobeast.rl.replay.items import Transitions
 from zerobeast.services.learner.update import Trainer
-from zerobeast.testing.small_run import same
+from zerobeast.testing.small_run import are_same
 
 A = 3
 MASKED = replace(VECTORS, action_mask=True)
@@ -90,7 +90,7 @@ def test_the_target_follows_after_its_period_a_bit_each_time(tmp_path: Path) -> 
     net, learning = learner(algorithm)
     start = weights(net)
     for n in (1, 2, 3):
-        assert same(weights(learning.parts["target"].copy), start)
+        assert are_same(weights(learning.parts["target"].copy), start)
         learning.update(transitions(n), ONES, 0)
     for old, now, target in zip(start, weights(net), weights(learning.parts["target"].copy), strict=True):
         torch.testing.assert_close(target, old + 0.25 * (now - old))
@@ -128,14 +128,14 @@ def _explored(step: StepInput, rows: int, algorithm: Any, agent_steps: int, *, g
     net.agent_steps.fill_(agent_steps)
     sampling = Sampling(torch.arange(rows), generator(), greedy)
     (action, _), _ = algorithm.act(net, step, torch.zeros(rows, 0), sampling)
-    best = algorithm.values.expected(net(step, torch.zeros(rows, 0))[0][0, 0]).argmax()
+    best = algorithm.values.expectation(net(step, torch.zeros(rows, 0))[0][0, 0]).argmax()
     return (action != best).float() * A / (A - 1)
 
 
 @pytest.mark.parametrize("name", ["c51", "rainbow"])
 def test_a_v_min_that_is_not_below_v_max_is_refused(name: str) -> None:
-    with refused(f"{name}.v_min", value=3.0, beside=(f"{name}.v_max",)):
-        load(["--env", "CartPole-v1", "--algo", name, f"--{name}.v_min", "3", f"--{name}.v_max", "3"], {})
+    with refuses(f"{name}.v_min", value=3.0, beside=(f"{name}.v_max",)):
+        load_config(["--env", "CartPole-v1", "--algo", name, f"--{name}.v_min", "3", f"--{name}.v_max", "3"], {})
 
 
 CPU, T, B = torch.device("cpu"), 4, 3

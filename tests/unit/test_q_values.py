@@ -9,7 +9,7 @@ from torch import Tensor
 from tests.build.batches import generator
 from tests.build.brokers import EchoAlgorithm
 from zerobeast.rl.acting.inference import Inference
-from zerobeast.rl.algos.value.exploration import best, epsilon_greedy, epsilons
+from zerobeast.rl.algos.value.exploration import best_action, epsilon_greedy, epsilons
 from zerobeast.rl.algos.value.q_network import QHead
 from zerobeast.rl.algos.value.q_values import Distributions, Scalars
 from zerobeast.rl.nets import StepInput, flatten
@@ -67,7 +67,7 @@ def test_a_distribution_s_loss_is_the_divergence_from_the_target_and_pulls_towar
     same, none = values.compare(bootstrap, bootstrap, r * 0, gamma * 0 + 1)
     assert same.abs().max() < 1e-12
     assert none.min() >= 0
-    torch.testing.assert_close(values.expected(chosen), (p * torch.tensor(Z).double()).sum(-1))
+    torch.testing.assert_close(values.expectation(chosen), (p * torch.tensor(Z).double()).sum(-1))
 
 
 Of = torch.distributions.Categorical
@@ -84,7 +84,7 @@ def test_a_scalars_loss_is_the_huber_loss_of_the_td_error_whose_size_is_the_prio
     loss.sum().backward()
     assert chosen.grad is not None
     assert chosen.grad.tolist() == [-0.25, 0.0, -0.75, 2.0]
-    assert values.expected(chosen) is chosen
+    assert values.expectation(chosen) is chosen
 
 
 def test_returns_bootstrap_from_the_last_observation_if_truncated_and_not_if_terminated() -> None:
@@ -139,8 +139,8 @@ def test_dueling_is_the_state_value_plus_advantages_of_zero_mean_over_legal_acti
 
 def test_greedy_and_random_actions_are_always_legal() -> None:
     q = torch.tensor([[1.0, 3.0, 2.0]]).expand(3, -1)
-    assert best(q).tolist() == [1, 1, 1]
-    assert best(q, MASK).tolist() == [1, 2, 2]
+    assert best_action(q).tolist() == [1, 1, 1]
+    assert best_action(q, MASK).tolist() == [1, 2, 2]
     rows = 6000
     many, legal = q[1:2].expand(rows, -1), MASK[1:2].expand(rows, -1)
     counts = epsilon_greedy(many, torch.tensor(0.5), generator(), legal).bincount(minlength=A).tolist()

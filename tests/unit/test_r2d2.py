@@ -17,7 +17,7 @@ from zerobeast.rl.algos.r2d2.config import R2D2Config
 from zerobeast.rl.algos.value.q_network import QNetwork
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.replay.items import Sequences
-from zerobeast.rl.replay.replay import Drawn
+from zerobeast.rl.replay.replay import ReplaySample
 from zerobeast.services.learner.update import Trainer
 from zerobeast.testing.small_run import ENVS, B, SmallRun, T
 
@@ -149,7 +149,7 @@ class Played(NamedTuple):
     q_max: Tensor
     cores: Tensor  #: [S, B, core_size], from the first step on, computed by the learner's network
 
-    def drawn(self, n: int) -> Drawn[Sequences]:
+    def drawn(self, n: int) -> ReplaySample[Sequences]:
         return self.trainer.learning.parts["replay"].draw(n, 1.0)  # type: ignore[attr-defined]
 
     def place(self, obs: Tensor) -> tuple[int, int]:

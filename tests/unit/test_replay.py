@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.build.replays import PLAIN, STACKED, T, Truth, World, chi_square, everything, replay_of
+from tests.build.replays import PLAIN, STACKED, T, Truth, World, chi_square, draw_everything, replay_of
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.wire.records import Origin
 from zerobeast.rl.replay.items import BurnIn, NStep
@@ -54,7 +54,7 @@ def present(folder: Path, tmp_path: Path) -> np.ndarray:
     """Ids of all items of a replay, found in a copy that draws all with equal probability."""
     (tmp_path / "copy").mkdir(exist_ok=True)
     (tmp_path / "copy" / NAME).write_bytes((folder / NAME).read_bytes())
-    return everything(again(tmp_path / "copy"))[0]
+    return draw_everything(again(tmp_path / "copy"))[0]
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
@@ -154,7 +154,7 @@ def test_rows_newer_than_the_checkpoint_are_recovered_and_new_ones_follow_both_i
         spans = Truth(now, CAPACITY).spans(2)
         expected = [slot * T + t for slot, t, m, steps in spans if t + m + 1 < len(steps)]
         assert other.size == len(expected)
-        assert everything(again(tmp_path))[0].tolist() == sorted(expected)
+        assert draw_everything(again(tmp_path))[0].tolist() == sorted(expected)
     last = again(tmp_path)
     last.load(state)
     assert last.recovered() == origins(now, known)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.build.replays import KINDS, POLICY, STACKED, Step, T, Truth, World, column, everything, replay_of, value
+from tests.build.replays import KINDS, POLICY, STACKED, Step, T, Truth, World, column, draw_everything, replay_of, value
 from zerobeast.rl.ops.tree import leaves, tree_map
 from zerobeast.rl.replay.items import BurnIn, NStep
 
@@ -56,7 +56,7 @@ def played(world: World, folder: Path, items: Any, capacity: int, look: Any) -> 
 def look_at_steps(n: int) -> Any:
     def look(world: World, replay: Any, truth: Truth) -> None:
         spans = {slot * T + t: (t, m, steps) for slot, t, m, steps in truth.spans(n) if t + m + 1 < len(steps)}
-        ids, found = everything(replay)
+        ids, found = draw_everything(replay)
         assert ids.tolist() == sorted(spans)
         assert replay.size == len(spans)
         if not spans:
@@ -107,7 +107,7 @@ def look_at_sequences(burn_in: int, length: int) -> Any:
             elif t == 0 and before is not None:
                 part = before + steps[: m + 1]
                 expected[slot * T] = part, m, value((2,), "<f4", part[0].number)
-        ids, found = everything(replay)
+        ids, found = draw_everything(replay)
         assert ids.tolist() == sorted(expected)
         for each, at in zip(ids, found[1] if len(ids) else (), strict=True):
             batch = found[0]

@@ -32,7 +32,7 @@ def test_items_are_drawn_as_often_as_they_weigh(n: int) -> None:
     tree, live = SumTree(n), np.unique(rng.integers(0, n, 40))
     weights = rng.random(len(live)) ** 3 + 0.01
     tree.set(live, weights)
-    for points in (rng.random(200_000) * tree.total, tree.stratified(200_000, rng)):
+    for points in (rng.random(200_000) * tree.total, tree.draw_strata(200_000, rng)):
         found, counts = np.unique(tree.find(points), return_counts=True)
         assert np.array_equal(found, live)
         if len(live) > 1:

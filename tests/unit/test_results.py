@@ -5,45 +5,53 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.build.folders import evaluation, saved, seeds
+from tests.build.folders import evaluation, save_run, seeds
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.results import statistics
 from zerobeast.results.atari import human_normalized
-from zerobeast.results.curves import Curve, curve, mean_curve, overlapping
-from zerobeast.results.groups import grouped
-from zerobeast.results.run import SavedRun, read
+from zerobeast.results.curves import Curve, curve, find_overlapping, mean_curve
+from zerobeast.results.groups import group_runs
+from zerobeast.results.run_results import SavedRun, load_run
 
 
 def find(root: Path, *wanted: str) -> list[SavedRun]:
-    return [read(folder) for folder in run_files.find_all(wanted, root)]
+    return [load_run(folder) for folder in run_files.find_runs(wanted, root)]
 
 
 def labels(root: Path, *wanted: str) -> list[str]:
-    return [group.label for group in grouped(find(root, *(wanted or ("*",))))]
+    return [group.label for group in group_runs(find(root, *(wanted or ("*",))))]
 
 
 def test_a_run_is_found_by_name_folder_and_pattern_and_each_once(tmp_path: Path) -> None:
     def names(root: Path, *wanted: str) -> list[str]:
-        return [folder.name for folder in run_files.find_all(wanted, root)]
+        return [folder.name for folder in run_files.find_runs(wanted, root)]
 
     root, odd = tmp_path / "runs", tmp_path / "of[1]" / "x[2]"
     for name in ("a-1", "a-2", "b", "a-1.old-20260101-120000"):
-        saved(root, name)
+        save_run(root, name)
     (root / "a-3").mkdir()
     (root / "latest").write_text("b\n")
-    saved(odd, "c-1")
+    save_run(odd, "c-1")
     assert names(root, "a-*") == ["a-1", "a-2"]
     assert names(root, "b", str(root / "b"), "latest") == ["b"]
     assert names(tmp_path, "runs") == ["a-1", "a-2", "b"]
     assert names(root, "a-1.old-20260101-120000") == ["a-1.old-20260101-120000"]
     assert names(odd, "c-*") == names(odd.parent, "x[2]") == ["c-1"]
     for missing in ("a-3", "c*", "x" * 5000, "~nobody/x", f"{'x' * 300}:{'1' * 5000}"):
-        for one_of in (run_files.find, run_files.named, lambda name, root: run_files.find_all([name], root)):
+        for one_of in (
+            run_files.find_run,
+            run_files.find_run_or_checkpoint,
+            lambda name, root: run_files.find_runs([name], root),
+        ):
             with pytest.raises(ConfigError):
                 one_of(missing, root)
-    assert run_files.named(f"{root}/latest", "elsewhere") == run_files.find("latest", root) == root / "b"
-    assert run_files.at(f"{root}/latest/checkpoints/5.pt") == root / "b" / "checkpoints" / "5.pt"
+    assert (
+        run_files.find_run_or_checkpoint(f"{root}/latest", "elsewhere")
+        == run_files.find_run("latest", root)
+        == root / "b"
+    )
+    assert run_files.expand_path(f"{root}/latest/checkpoints/5.pt") == root / "b" / "checkpoints" / "5.pt"
     assert run_files.folder_of(root / "b" / "best" / "checkpoint.pt") == root / "b"
 
 
@@ -61,11 +69,11 @@ CONFIGS = {
 def test_a_config_that_is_none_is_refused_in_a_sentence(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(ConfigError):
-        read(tmp_path)
+        load_run(tmp_path)
 
 
 def test_curves_are_of_training_or_evaluations_over_any_axis(tmp_path: Path) -> None:
-    run = read(saved(tmp_path, "a", {10: "", 20: 1.0, 30: 3.0, 31: "nan"}, {15: 5.0}))
+    run = load_run(save_run(tmp_path, "a", {10: "", 20: 1.0, 30: 3.0, 31: "nan"}, {15: 5.0}))
     with (run.folder / "metrics.csv").open("a") as file:
         file.write("3.2,32,128,9")  # a line that is being written
     assert curve(run, "steps", "training").y.tolist() == [1.0, 3.0]
@@ -80,16 +88,16 @@ def test_curves_are_of_training_or_evaluations_over_any_axis(tmp_path: Path) -> 
 def test_results_of_another_program_stand_beside_runs(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text('{"env": "CartPole-v1", "algo": "theirs", "seed": 1}')
     (tmp_path / "metrics.csv").write_text("agent_steps,elapsed_s,mean_return_100\n5,1.5,2.5\n")
-    run, own = read(tmp_path), read(saved(tmp_path, "a", {5: 1.0}))
+    run, own = load_run(tmp_path), load_run(save_run(tmp_path, "a", {5: 1.0}))
     assert curve(run, "time", "training").y.tolist() == [2.5]
-    assert [group.label for group in grouped([run, own])] == ["PPO", "theirs"]
+    assert [group.label for group in group_runs([run, own])] == ["PPO", "theirs"]
 
 
 def test_evaluations_of_several_environments_are_averaged_or_chosen(tmp_path: Path) -> None:
-    folder = saved(tmp_path, "a", env="x,y")
+    folder = save_run(tmp_path, "a", env="x,y")
     rows = [evaluation(steps, value, env) for steps, env, value in [(10, "x", 1.0), (10, "y", 3.0), (20, "x", 5.0)]]
-    evaluations.write(folder, [{**row, "info/is_success": 1.0} for row in rows])
-    run = read(folder)
+    evaluations.write_evaluations(folder, [{**row, "info/is_success": 1.0} for row in rows])
+    run = load_run(folder)
     assert curve(run, "steps", "evaluation").y.tolist() == [2.0, 5.0]
     assert curve(run, "steps", "evaluation", where={"env": "y"}).y.tolist() == [3.0]
     assert curve(run, "steps", "info/is_success", smooth=10**13).y.tolist() == [1.0, 1.0]
@@ -122,8 +130,8 @@ def test_the_mean_is_of_points_that_all_runs_have() -> None:
     many = mean_curve([Curve(np.arange(5000.0), np.arange(5000.0))] * 2)
     assert (len(many.x), many.x[0], many.x[-1]) == (200, 0.0, 4999.0)
     late = second._replace(x=second.x + 50)
-    assert overlapping([first, late, second]) == [True, False, True], "the one that begins after the others' ends"
-    assert overlapping([late, first]) == [True, False], "of two, the shorter"
+    assert find_overlapping([first, late, second]) == [True, False, True], "the one that begins after the others' ends"
+    assert find_overlapping([late, first]) == [True, False], "of two, the shorter"
 
 
 def test_the_iqm_is_the_mean_of_the_middle_half_and_intervals_cover_the_mean_as_often_as_they_should() -> None:
@@ -137,29 +145,29 @@ def test_groups_differ_in_more_than_seed_name_and_place_and_a_label_names_as_few
 ) -> None:
     seeds(tmp_path, "slow", [{10: 1.0}] * 2, ppo={"learning_rate": 1e-4}, health={"port": 1})
     seeds(tmp_path, "fast", [{10: 1.0}] * 2, ppo={"learning_rate": 1e-3}, broker={"endpoint": "x"})
-    found = {group.label: [run.name for run in group.runs] for group in grouped(find(tmp_path, "*"))}
+    found = {group.label: [run.name for run in group.runs] for group in group_runs(find(tmp_path, "*"))}
     assert found == {
         "learning_rate 0.0001": ["slow-seed1", "slow-seed2"],
         "learning_rate 0.001": ["fast-seed1", "fast-seed2"],
     }
-    each = grouped(find(tmp_path, "slow*"), each=True)
+    each = group_runs(find(tmp_path, "slow*"), each=True)
     assert [group.label for group in each] == ["slow-seed1", "slow-seed2"]
-    saved(tmp_path, "other", algo="dqn")
+    save_run(tmp_path, "other", algo="dqn")
     assert labels(tmp_path) == ["PPO, learning_rate 0.0001", "PPO, learning_rate 0.001", "DQN"]
     for number in (1, 2, 3):
-        saved(tmp_path / "b", f"r{number}", learner={"batch_size": number, "unroll_length": min(number, 2)})
+        save_run(tmp_path / "b", f"r{number}", learner={"batch_size": number, "unroll_length": min(number, 2)})
     assert labels(tmp_path / "b") == [f"learner.batch_size {number}" for number in (1, 2, 3)]
 
 
 def test_where_a_run_was_trained_and_what_it_left_is_no_difference_and_nor_is_a_default(tmp_path: Path) -> None:
-    saved(tmp_path, "a", parent={"run": "x", "agent_steps": 10}, learner={"threads": 1, "keep_checkpoints": 1})
-    saved(tmp_path, "b", parent={"run": "y", "agent_steps": 20}, seed=2, learner={"threads": 2, "log_every_s": 1.0})
+    save_run(tmp_path, "a", parent={"run": "x", "agent_steps": 10}, learner={"threads": 1, "keep_checkpoints": 1})
+    save_run(tmp_path, "b", parent={"run": "y", "agent_steps": 20}, seed=2, learner={"threads": 2, "log_every_s": 1.0})
     assert len(labels(tmp_path)) == 1
-    saved(tmp_path, "c", seed=3)
+    save_run(tmp_path, "c", seed=3)
     assert labels(tmp_path) == ["parent.run none", "parent.run yes"]
-    saved(tmp_path, "new", seed=4, evaluate={"max_steps": 30_000}, ppo={"learning_rate": 3e-4})
+    save_run(tmp_path, "new", seed=4, evaluate={"max_steps": 30_000}, ppo={"learning_rate": 3e-4})
     assert len(labels(tmp_path, "c", "new")) == 1, "saved before a setting existed"
-    saved(tmp_path, "changed", seed=5, evaluate={"max_steps": 11})
+    save_run(tmp_path, "changed", seed=5, evaluate={"max_steps": 11})
     assert labels(tmp_path, "c", "new", "changed") == ["evaluate.max_steps 11", "evaluate.max_steps 30000"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import zerobeast as zb
-from tests.build.folders import evaluation, saved, seeds
+from tests.build.folders import evaluation, save_run, seeds
 from zerobeast.cli import compare, runs
 from zerobeast.cli.main import main
 from zerobeast.common.files import evaluations
@@ -66,7 +66,7 @@ def test_a_plot_that_cannot_be_is_refused(
     monkeypatch.chdir(root.parent)
     (root / "dqn-seed1" / "evaluations.csv").write_text("agent_steps,env,mean_return,loss\n1,x,1,2\n")
     (root / "ppo-seed1" / "metrics.csv").write_text("agent_steps,loss\n1,2\n")
-    (saved(root, "broken") / "evaluations.csv").write_text("agent_steps,mean_return\n1,2\n3,y\n")
+    (save_run(root, "broken") / "evaluations.csv").write_text("agent_steps,mean_return\n1,2\n3,y\n")
     assert main(["plot", *argv.split()]) == 2
     assert named in capsys.readouterr().err
     assert not list(root.parent.glob("*.new"))
@@ -85,14 +85,18 @@ def test_a_comparison_counts_runs_that_never_reached_the_threshold(root: Path) -
 
 
 def test_each_level_of_evaluations_is_a_line_and_a_row(root: Path) -> None:
-    folder = saved(root, "zipf", {100: 1.0}, env="small", evaluate={"levels": "zipf,rare"})
+    folder = save_run(root, "zipf", {100: 1.0}, env="small", evaluate={"levels": "zipf,rare"})
     levels = {"small": (0.75, "zipf"), "small-rare": (0.25, "rare")}
-    evaluations.write(folder, [evaluation(100, value, env) | {"level": name} for env, (value, name) in levels.items()])
+    evaluations.write_evaluations(
+        folder, [evaluation(100, value, env) | {"level": name} for env, (value, name) in levels.items()]
+    )
     figure = zb.plot("zipf", root=root)
     assert (lines(figure), labels(figure)) == ([[0.75], [0.25]], ["PPO, zipf (n=1)", "PPO, rare (n=1)"])
     assert len({line.get_linestyle() for line in figure.axes[0].lines}) == 2
     assert [(row["group"], row["mean"]) for row in rows("zipf", root)] == [("PPO, zipf", 0.75), ("PPO, rare", 0.25)]
-    evaluations.write(saved(root, "zipf2", env="small", seed=2), [evaluation(100, 0.25, "small")])  # without levels
+    evaluations.write_evaluations(
+        save_run(root, "zipf2", env="small", seed=2), [evaluation(100, 0.25, "small")]
+    )  # without levels
     assert [(row["runs"], row["n"]) for row in rows("zipf*", root)] == [(["zipf", "zipf2"], 2), (["zipf"], 1)]
     assert len(rows("zipf*", root, env="small-rare")) == len(rows("zipf*", root, of="training")) == 1
 
@@ -102,7 +106,7 @@ def test_greedy_and_sampled_evaluations_never_share_a_line_a_row_or_a_column(
 ) -> None:
     for seed in (1, 2):  # the second half of their evaluations with other actions, as of a run that was continued so
         made = [evaluation(100, 1.0, "CartPole-v1"), evaluation(200, 90.0, "CartPole-v1") | {"actions": "sampled"}]
-        evaluations.write(saved(root, f"both-{seed}", {300: 5.0}, seed=seed), made)
+        evaluations.write_evaluations(save_run(root, f"both-{seed}", {300: 5.0}, seed=seed), made)
     assert [(row["group"], row["actions"], row["n"], row["mean"]) for row in rows("both*", root)] == [
         ("PPO, greedy", "greedy", 2, 1.0),
         ("PPO, sampled", "sampled", 2, 90.0),
@@ -120,8 +124,8 @@ def test_greedy_and_sampled_evaluations_never_share_a_line_a_row_or_a_column(
 
 def test_games_have_a_row_and_a_normalised_score_each(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     games = {"PongNoFrameskip-v4": 14.6, "BreakoutNoFrameskip-v4": 1.7}
-    folder = saved(root, "games", {100: 1.0}, env=",".join(games))
-    evaluations.write(folder, [evaluation(100, value, env) for env, value in games.items()])
+    folder = save_run(root, "games", {100: 1.0}, env=",".join(games))
+    evaluations.write_evaluations(folder, [evaluation(100, value, env) for env, value in games.items()])
     found = {row["group"]: (row["mean"], row["human_normalized"]) for row in rows("games", root)}
     assert found == {"PPO, PongNoFrameskip-v4": (14.6, 1.0), "PPO, BreakoutNoFrameskip-v4": (1.7, 0.0)}
     for name, env in zip(("pong", "breakout"), games, strict=True):
@@ -141,14 +145,14 @@ def overviews(root: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[
 def test_the_state_of_a_run_is_derived_from_locks_checkpoint_and_steps(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    saved(tmp_path, "done", {400: 5.0})
-    (saved(tmp_path, "at-return", {200: 5.0}, stop_at_return=4.0) / "reached").touch()
-    (saved(tmp_path, "stopped", {200: 5.0, 300: 2.0}) / "checkpoint.pt").touch()
-    (saved(tmp_path, "failed") / ".lock").touch()
-    saved(tmp_path / "something", "elsewhere")
+    save_run(tmp_path, "done", {400: 5.0})
+    (save_run(tmp_path, "at-return", {200: 5.0}, stop_at_return=4.0) / "reached").touch()
+    (save_run(tmp_path, "stopped", {200: 5.0, 300: 2.0}) / "checkpoint.pt").touch()
+    (save_run(tmp_path, "failed") / ".lock").touch()
+    save_run(tmp_path / "something", "elsewhere")
     (tmp_path / "unknown").symlink_to("something/elsewhere")
     (tmp_path / "latest").symlink_to("done")
-    folder = saved(tmp_path, "running", {400: 5.0}, {100: 7.0, 200: 6.0})
+    folder = save_run(tmp_path, "running", {400: 5.0}, {100: 7.0, 200: 6.0})
     with (folder / ".learner.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         found = overviews(tmp_path, capsys)
@@ -166,14 +170,14 @@ def test_the_state_of_a_run_is_derived_from_locks_checkpoint_and_steps(
 
 
 def test_broken_folders_are_shown_with_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    saved(tmp_path, "whole", {400: 5.0})
-    (saved(tmp_path, "binary", {400: 5.0}) / "config.yaml").write_bytes(b"\xff\x00\x1b[31m")
-    (saved(tmp_path, "table") / "metrics.csv").write_bytes(os.urandom(500))
-    (saved(tmp_path, "rows") / "evaluations.csv").write_text("agent_steps,mean_return\nx,y\n")
-    (saved(tmp_path, "folder") / "metrics.csv").mkdir()
+    save_run(tmp_path, "whole", {400: 5.0})
+    (save_run(tmp_path, "binary", {400: 5.0}) / "config.yaml").write_bytes(b"\xff\x00\x1b[31m")
+    (save_run(tmp_path, "table") / "metrics.csv").write_bytes(os.urandom(500))
+    (save_run(tmp_path, "rows") / "evaluations.csv").write_text("agent_steps,mean_return\nx,y\n")
+    (save_run(tmp_path, "folder") / "metrics.csv").mkdir()
     os.mkdir(os.fsencode(tmp_path) + b"/name\xff")
     (next(tmp_path.glob("name*")) / "checkpoint.pt").touch()
-    pipes = saved(tmp_path, "pipes")
+    pipes = save_run(tmp_path, "pipes")
     (pipes / "config.yaml").unlink()
     for name in ("config.yaml", "metrics.csv", "evaluations.csv", ".lock"):
         os.mkfifo(pipes / name)

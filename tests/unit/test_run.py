@@ -16,16 +16,16 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import zerobeast as zb
-from tests.build.errors import refused
-from tests.build.folders import evaluation, saved
-from zerobeast.api import started, train
-from zerobeast.api.news import News
-from zerobeast.api.run import each_of
-from zerobeast.api.saved import load
+from tests.build.errors import refuses
+from tests.build.folders import evaluation, save_run
+from zerobeast.api import run_thread, train
+from zerobeast.api.policies import load
+from zerobeast.api.run import list_callbacks
+from zerobeast.api.run_events import RunEvents
 from zerobeast.common.files import evaluations, requests
 from zerobeast.launcher.supervisor import Ending
-from zerobeast.plan.run_folder import claimed
-from zerobeast.plan.settle import RunFlags, Settled
+from zerobeast.plan.resolution import ResolvedRun, RunFlags
+from zerobeast.plan.run_folder import lock_folder
 
 EPISODES = 'agent_steps,env,return,length,infos\n100,X,1.5,9,"{""success"": 1.0}"\n200,X,,7,\nhalf a li'
 NO_NUMBERS = (float("nan"), 1e300, None, "3", [1, 2], np.zeros(2))
@@ -34,12 +34,12 @@ NO_NUMBERS = (float("nan"), 1e300, None, "3", [1, 2], np.zeros(2))
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("BEAST_ROOT", str(tmp_path))
-    done = saved(tmp_path, "done", {200: 1.0, 400: 2.0}, {200: 3.0})
+    done = save_run(tmp_path, "done", {200: 1.0, 400: 2.0}, {200: 3.0})
     (done / "episodes.csv").write_text(EPISODES)
-    (saved(tmp_path / "lr", "seed-1", {100: 1.0}) / "checkpoint.pt").touch()
+    (save_run(tmp_path / "lr", "seed-1", {100: 1.0}) / "checkpoint.pt").touch()
     (tmp_path / "latest").write_text("done\n")
     os.utime(done / "config.yaml", (1, 1))
-    saved(tmp_path, "new")
+    save_run(tmp_path, "new")
     return tmp_path
 
 
@@ -54,7 +54,7 @@ def test_a_run_is_found_by_name_folder_place_in_a_sweep_or_as_the_latest(root: P
     for missing in ("nothing", "lr"):
         with pytest.raises(zb.ConfigError, match=missing):
             zb.Run(missing)
-    with claimed(root / "done"):
+    with lock_folder(root / "done"):
         assert zb.Run("done").status().state == "finishing", "its last evaluations are played"
 
 
@@ -118,10 +118,10 @@ def test_settings_are_asked_for_as_they_were_understood_and_not_of_a_run_that_ha
 ) -> None:
     run = zb.Run("new")
     (run.folder / "requests/x.json").mkdir(parents=True)  # holds no other up
-    with claimed(run.folder):
+    with lock_folder(run.folder):
         run.set(ppo={"entropy_cost": np.float32(0.5), "clip": "0.25"})
-    assert requests.take(run.folder)[requests.SET] == {"ppo.entropy_cost": 0.5, "ppo.clip": 0.25}
-    with refused():
+    assert requests.take_requests(run.folder)[requests.SET] == {"ppo.entropy_cost": 0.5, "ppo.clip": 0.25}
+    with refuses():
         zb.Run("lr/seed-1").set(ppo={"entropy_cost": 0.25})
     zb.Run("done").set(ppo={"entropy_cost": 0.25})
     assert "ppo.entropy_cost" in caplog.text, "it has no effect"
@@ -136,9 +136,9 @@ def test_what_a_call_cannot_take_is_refused(root: Path) -> None:
             zb.start(given[0], "ppo", 3000, **{"env": given[1]} if given[1] else {})
     kind = type("Mine", (zb.Callbacks,), {"on_update": print})
     for wrong in (type("Mine", (), {"on_update": print}), kind(), zb.Callbacks(on_evaluation=3)):
-        with refused():
-            list(each_of(wrong))
-    saved(root, "strange", algo="nowhere:SPEC")
+        with refuses():
+            list(list_callbacks(wrong))
+    save_run(root, "strange", algo="nowhere:SPEC")
     for run in ("strange", zb.Run("strange")):  # a file decides no more for a handle than for its name
         with pytest.raises(zb.ConfigError, match=r"no checkpoint|a module"):
             load(run)
@@ -146,9 +146,9 @@ def test_what_a_call_cannot_take_is_refused(root: Path) -> None:
 
 def test_a_run_of_another_process_is_awaited_and_not_ended(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = zb.Run("lr/seed-1")
-    monkeypatch.setattr("zerobeast.api.run.announced_page", lambda _place, remote: {"agent_steps": 207})
+    monkeypatch.setattr("zerobeast.api.run.fetch_announced_page", lambda _place, remote: {"agent_steps": 207})
     assert run.status().agent_steps == 100, "a page that is there still is of a process that has ended"
-    with claimed(run.folder), run:
+    with lock_folder(run.folder), run:
         assert (run.status().state, run.status().agent_steps) == ("training", 207)
         monkeypatch.undo()
         assert run.status().state == "starting"
@@ -171,13 +171,13 @@ def test_callbacks_are_told_once_of_each_thing_that_is_new(root: Path) -> None:
         on_checkpoint=lambda _, path: told.append(("checkpoint", path.name)),
     )
     run = zb.Run("done")
-    news = News(run.folder, [*each_of([update, also])])
+    news = RunEvents(run.folder, [*list_callbacks([update, also])])
     news.tell(run)
     assert told == [], "what was there before is not new"
     with (run.folder / "metrics.csv").open("a") as file:
         file.write("50,500,2000,7\n51,500,2000,7\n")
     (run.folder / "episodes.csv").write_text(f"{EPISODES}ne\n200,X,2.0,8,\n".replace("half a line\n", ""))
-    evaluations.append(run.folder, [evaluation(500, 4.0, "CartPole-v1")])
+    evaluations.append_evaluations(run.folder, [evaluation(500, 4.0, "CartPole-v1")])
     (run.folder / "checkpoint.pt").touch()
     for _ in range(2):
         news.tell(run)
@@ -239,10 +239,10 @@ def test_two_interrupts_of_a_start_leave_no_run_without_a_handle(root: Path, mon
         finally:
             over.set()
 
-    monkeypatch.setattr(started, "begun", begun)
-    monkeypatch.setattr(started, "threading", SimpleNamespace(Event=InterruptedEvent, Thread=threading.Thread))
+    monkeypatch.setattr(run_thread, "prepare_fleet", begun)
+    monkeypatch.setattr(run_thread, "threading", SimpleNamespace(Event=InterruptedEvent, Thread=threading.Thread))
     with pytest.raises(KeyboardInterrupt):
-        started.StartedRun(Settled(config, RunFlags(), None, {}), {})
+        run_thread.StartedRun(ResolvedRun(config, RunFlags(), None, {}), {})
     goes_on.set()
     assert over.wait(60)
     assert not ran.is_set()

@@ -9,16 +9,16 @@ import torch
 
 from tests.build.batches import VECTORS
 from tests.build.brokers import ECHO_ENV, ECHO_POLICY, EchoAlgorithm
-from tests.build.errors import refused
-from zerobeast.common.config.relations import broken
+from tests.build.errors import refuses
+from zerobeast.common.config.relations import find_broken_relations
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import EnvConfig, RunConfig
 from zerobeast.common.settings.run import EvaluateConfig
 from zerobeast.common.wire import ArraySpace, EnvSpec, act_record, step_record
 from zerobeast.common.wire.episodes import MAX_NAMES, Episode, are_infos
-from zerobeast.playing.play import rows_of
+from zerobeast.playing.play import count_agents
 from zerobeast.rl.acting.inference import Inference
-from zerobeast.rl.acting.opponents import MOST_PAST, RENEW_S, Games, Opponents
+from zerobeast.rl.acting.opponents import MAX_PAST_VERSIONS, RENEW_S, Games, Opponents
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.nets.checkpoint import CHECKPOINT_FORMAT
 from zerobeast.services.actor.sides import Sides
@@ -57,11 +57,11 @@ def test_the_other_side_is_half_of_the_agents_or_those_named() -> None:
         (env(3), [0, 0, 1, 1, 1, 0]),
         (env(3, opponents=[0, 2]), [1, 0, 1]),
     ):
-        found = config.opposed(len(opposed))
+        found = config.opponent_rows(len(opposed))
         assert found is not None
         assert found.astype(int).tolist() == opposed
-    assert env(opponent="").opposed(4) is None
-    seats = [env(2).opposed(2, group) for group in range(3)]
+    assert env(opponent="").opponent_rows(4) is None
+    seats = [env(2).opponent_rows(2, group) for group in range(3)]
     assert [each.tolist() for each in seats if each is not None] == [[False, True], [True, False], [False, True]]
 
 
@@ -72,12 +72,12 @@ def test_sides_that_there_cannot_be_are_refused() -> None:
         (env(2, opponents="0,1"), 2, "env.opponents"),
         (env(2), 3, "env.agents"),
     ):
-        with refused(path):
-            config.opposed(rows)
+        with refuses(path):
+            config.opponent_rows(rows)
     past = RunConfig.model_validate({"env": {"opponent": "past"}, "deterministic": True})
-    found = {relation.paths for relation in broken(past, None)}
+    found = {relation.paths for relation in find_broken_relations(past, None)}
     assert found >= {("learner.checkpoint_every_steps", "env.opponent"), ("env.opponent", "deterministic")}
-    (relation,) = broken(RunConfig.model_validate({"env": {"opponents": "0"}}), None)
+    (relation,) = find_broken_relations(RunConfig.model_validate({"env": {"opponents": "0"}}), None)
     assert relation.paths == ("env.opponents", "env.opponent")
 
 
@@ -85,7 +85,7 @@ class Seats:
     """The sides of an actor, of whose environments new episodes have begun."""
 
     def __init__(self, config: EnvConfig, count: int) -> None:
-        opposed = config.opposed(count)
+        opposed = config.opponent_rows(count)
         assert opposed is not None
         self.sides, self.rows = Sides(opposed, config), np.zeros(count, step_record(ECHO_ENV).dtype)
         assert self.judged(first=True) == []
@@ -95,7 +95,7 @@ class Seats:
         """What is reported of rows in which this is different from the ones before."""
         for name, values in changes.items():
             self.rows[name] = values
-        return self.sides.judged(self.rows, ended)
+        return self.sides.judge_ends(self.rows, ended)
 
 
 def test_agents_that_have_left_still_count_for_their_side_until_the_game_is_over() -> None:
@@ -123,9 +123,9 @@ def test_an_episode_reports_who_has_won_against_whom() -> None:
 @pytest.mark.parametrize(("episodes", "opponents", "expected"), [(1, "", 4), (10, "", 8), (100, "", 16), (10, "1", 10)])
 def test_both_seats_play_as_many_games_of_an_evaluation(episodes: int, opponents: str, expected: int) -> None:
     config = RunConfig(env=env(opponents=opponents), evaluate=EvaluateConfig(episodes=episodes))
-    assert rows_of(config, opposed=True) == expected
-    assert rows_of(config, opposed=False) == max(1, min(episodes, 16) // 2) * 2
-    opposed = config.env.opposed(expected)
+    assert count_agents(config, opposed=True) == expected
+    assert count_agents(config, opposed=False) == max(1, min(episodes, 16) // 2) * 2
+    opposed = config.env.opponent_rows(expected)
     assert opposed is not None
     assert opponents or opposed.reshape(-1, 2).sum(0).tolist() == [expected / 4] * 2
 
@@ -202,12 +202,12 @@ def test_past_versions_replace_each_other_once_no_game_needs_them(tmp_path: Path
     opponents, now, game = Opponents(settings(tmp_path, "past"), make(), 0.0), 0.0, Games(np.array([False, True]), 2)
     opponents.renew(now, [game])
     assert game.begin(np.ones(2), opponents).tolist() == [0, 0], "there is none: the newest policy acts"
-    for steps in range(1, MOST_PAST + 2):
+    for steps in range(1, MAX_PAST_VERSIONS + 2):
         checkpoint(tmp_path / "run" / "checkpoints" / f"{steps}.pt", steps)
-    for _ in range(MOST_PAST + 1):
+    for _ in range(MAX_PAST_VERSIONS + 1):
         opponents.renew(now, [game])
         now += RENEW_S + 1
-    assert len(opponents.steps) == MOST_PAST + 1
+    assert len(opponents.steps) == MAX_PAST_VERSIONS + 1
     seen = set()
     for _ in range(30):
         versions = {*opponents.steps.values()} - {0}
@@ -220,7 +220,7 @@ def test_past_versions_replace_each_other_once_no_game_needs_them(tmp_path: Path
         assert opponents.steps[theirs] == before, "this game is played against it"
         assert game.begin(np.array([1, 0]), opponents).tolist() == [0, theirs], "not all agents begin anew"
         seen.add(before)
-    assert seen == set(range(1, MOST_PAST + 2))
+    assert seen == set(range(1, MAX_PAST_VERSIONS + 2))
 
 
 def test_a_past_version_that_cannot_be_read_is_reported_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -245,14 +245,14 @@ def test_a_saved_run_is_the_opponent_if_it_fits(tmp_path: Path) -> None:
     def opponents(name: str = "other") -> Opponents:
         return Opponents(settings(tmp_path, name), policy, 0.0)
 
-    with refused("env.opponent", value="other"):
+    with refuses("env.opponent", value="other"):
         opponents()
     checkpoint(saved, 3)
     found = opponents()
     assert found.steps[found.draw()] == 3
     policy.batch.sides[0] = found.draw()
     assert infer(policy, [0], obs=0)["value"].tolist() == [3.0]
-    with refused("run", value="other:7"):
+    with refuses("run", value="other:7"):
         opponents("other:7")
     changes: list[dict[str, Any]] = [{"env": STACKED.to_wire()}, {"model": {"weight": torch.zeros(2)}}]
     for changed in changes:

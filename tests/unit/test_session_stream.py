@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.build.errors import refused
-from zerobeast.common.errors import Refused, RemoteProtocolError
+from tests.build.errors import refuses
+from zerobeast.common.errors import RemoteProtocolError, RequestRefused
 from zerobeast.common.wire.messages import MAX_INTEGER, Frames, Header, Kind, Reason
 from zerobeast.common.wire.session import UNUSED_S, Arrival, SessionTable
 from zerobeast.common.wire.stream import (
@@ -51,7 +51,7 @@ def step(seq: int) -> tuple[Header, Frames]:
 
 def send(found: Stream, now: float) -> None:
     assert found.due(now) is not None
-    found.sent(now)
+    found.note_sent(now)
 
 
 def opened() -> Stream:
@@ -91,11 +91,11 @@ def test_an_unanswered_request_is_repeated_less_and_less_often_or_at_once_over_a
         waits.append(found.deadline() - now)
         now = found.deadline()
         assert found.due(now) == step(1)
-        found.sent(now)
+        found.note_sent(now)
     assert waits == [RESEND_AFTER_S, 2 * RESEND_AFTER_S, *[RESEND_LIMIT_S] * 3]
     assert found.accept(said(Kind.HERE), now) is Reply.STALE
     assert found.due(now) == step(1)
-    found.sent(now)
+    found.note_sent(now)
     found.ask_again(now + 0.2)
     assert found.due(now + 0.2) == step(1)
     answers = [found.accept(said(Kind.OBS, 1, []), now) for _ in range(2)]
@@ -121,7 +121,7 @@ def test_a_server_that_works_on_what_it_was_asked_is_not_silent_and_is_asked_no_
     assert found.accept(said(Kind.HERE, 1), 105.0625) is Reply.STALE
     assert found.due(105.0625) is None
     assert found.silent_s(106.0) == 0.9375
-    assert [found.prepared(now, 1.0) for now in (106.0, 107.0)] == [True, False]
+    assert [found.is_preparing(now, 1.0) for now in (106.0, 107.0)] == [True, False]
 
 
 def test_a_server_owes_a_sign_of_life_only_while_it_is_asked() -> None:
@@ -143,7 +143,7 @@ ROUND_TRIP_S = 0.0005
 
 
 def test_a_refusal_of_the_newest_request_is_final_and_an_older_one_does_not_answer_hello() -> None:
-    with pytest.raises(Refused) as caught:
+    with pytest.raises(RequestRefused) as caught:
         asked().accept(said(Kind.ERROR, 1, "a reason of the future", "no"), 0.1)
     assert (caught.value.reason, caught.value.exit_code) == ("a reason of the future", 2)
     found = asked()
@@ -153,13 +153,13 @@ def test_a_refusal_of_the_newest_request_is_final_and_an_older_one_does_not_answ
     assert not found.busy
     found.accept(said(Kind.ERROR, 0, "busy", "\x1b]0;mine\x07", epoch=0), 0.1)
     assert found.busy.isprintable()
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         found.accept(said(Kind.ERROR, 0, "terms", "no", epoch=5), 0.1)
 
 
 def test_a_welcome_that_leaves_no_sequence_numbers_is_refused() -> None:
     found = Stream(ME, SLOT, {}, "x")
-    with refused(kind=RemoteProtocolError, reason="order"):
+    with refuses(kind=RemoteProtocolError, reason="order"):
         found.accept(said(Kind.WELCOME, MAX_INTEGER, {}), 0.0)
     assert not found.open
 
@@ -203,7 +203,7 @@ def converse(stream: Stream, server: Liar, now: float, until: float) -> int:
             stream.request(Kind.STEP, (), (), now)
         if work := stream.due(now):
             sent += 1
-            stream.sent(now)
+            stream.note_sent(now)
             now += ROUND_TRIP_S
             if work[0].kind is not Kind.BYE:
                 stream.accept(server.reply(work[0]), now)
@@ -303,7 +303,7 @@ class Conversation:
         work = self.stream.due(self.now)
         if work:
             self.up.append(work[0])
-            self.stream.sent(self.now)
+            self.stream.note_sent(self.now)
 
     def serve(self, header: Header) -> None:
         session = self.table.of(header)
@@ -357,7 +357,7 @@ def test_a_session_that_asks_for_nothing_is_unused_after_a_while() -> None:
     table: SessionTable[None] = SessionTable(epoch=1)
     silent, busy = (table.open(Header(Kind.HELLO, 1, slot), None, now=100.0) for slot in (0, 1))
     busy.asked_at = 101.0
-    assert table.unused(100.0 + UNUSED_S) == []
-    assert table.unused(101.1 + UNUSED_S) == [silent]
-    assert table.unused(101.2 + UNUSED_S) == [], "it looks once a second"
-    assert table.unused(300.0, awake_since=290.0) == [], "a server that stood still has not heard it"
+    assert table.find_unused(100.0 + UNUSED_S) == []
+    assert table.find_unused(101.1 + UNUSED_S) == [silent]
+    assert table.find_unused(101.2 + UNUSED_S) == [], "it looks once a second"
+    assert table.find_unused(300.0, awake_since=290.0) == [], "a server that stood still has not heard it"

@@ -15,16 +15,16 @@ import pytest
 
 import zerobeast as zb
 from tests.build.compose import ROOT
-from tests.build.errors import refused
+from tests.build.errors import refuses
 from tests.helpers import bring
 from zerobeast.api import train as api_train
 from zerobeast.cli import train
 from zerobeast.common.config import flags, request, torchbeast
-from zerobeast.common.config.table import TREE
+from zerobeast.common.config.settings_table import TREE
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.service import entry
 from zerobeast.common.settings import EnvConfig, setting
-from zerobeast.services.envserver.frames import Frames, Stacked
+from zerobeast.services.envserver.frames import Frames, StackConfig
 
 TOP = ("common", "services", "zerobeast")
 HOMES = ("common/settings/", "common/config/relations.py")  #: declarations, and rules between several settings
@@ -46,12 +46,12 @@ from datetime import datetime
 from pathlib import Path
 from zerobeast.common.config.describe import settings_help
 from zerobeast.common.config.load import Request, gather
-from zerobeast.common.config.table import RUN, about
+from zerobeast.common.config.settings_table import RUN, about
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.facts import facts_of
 from zerobeast.plan.parent import endures
 from zerobeast.plan.run_folder import refuse_changes
-from zerobeast.plan.settle import RunFlags, settle
+from zerobeast.plan.resolution import RunFlags, settle
 
 def mistake(call, *values):
     try:
@@ -117,8 +117,8 @@ def test_a_section_has_the_settings_of_all_its_parts_and_each_setting_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env = EnvConfig.model_validate({"id": "football/academy_corner,PongNoFrameskip-v4", "frame_stack": 2})
-    alone = env.alone("football/academy_corner")
-    assert (type(env), alone) == (Frames, Stacked(id=alone.id, frame_stack=2))
+    alone = env.for_task("football/academy_corner")
+    assert (type(env), alone) == (Frames, StackConfig(id=alone.id, frame_stack=2))
     monkeypatch.syspath_prepend(tmp_path)
     lines = (f"{name}/* = {__name__}:{name.title()}" for name in ("slow", "fast"))
     backends = "\n[zerobeast.environments]\nslow/* = tests.build.faulty:BACKEND\nfast/* = tests.build.faulty:BACKEND"
@@ -127,7 +127,7 @@ def test_a_section_has_the_settings_of_all_its_parts_and_each_setting_once(
         assert both.model_dump().items() >= {"speed": 3, "frame_stack": 4}.items()
         assert pickle.loads(pickle.dumps(both)) == both
         for ask in (lambda: EnvConfig.of({"id": "slow/X,fast/X"}), lambda: TREE["env.speed"]):
-            with refused("speed"):
+            with refuses("speed"):
                 ask()
 
 
@@ -137,15 +137,15 @@ def test_each_process_reads_what_was_given_once_and_a_call_in_python_makes_no_fl
     def refuse(*_: object) -> list[object]:
         raise ConfigError("nothing is built")
 
-    split, read = flags.split, list[Sequence[str]]()
+    split, read = flags.parse_flags, list[Sequence[str]]()
     for module in (flags, request, torchbeast):
-        monkeypatch.setattr(module, "split", lambda argv, mistakes: read.append(argv) or split(argv, mistakes))
+        monkeypatch.setattr(module, "parse_flags", lambda argv, mistakes: read.append(argv) or split(argv, mistakes))
     given = ["--env", "CartPole-v1", "--root", str(tmp_path)]
     assert train.main([*given, "--dry_run"]) == 0
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     assert entry.main("actor", [*given, "--index", "0"], {}, build=refuse) == ConfigError.exit_code
     assert read == [[*given, "--dry_run"], [*given, "--index", "0"]]
-    monkeypatch.setattr(api_train, "StartedRun", lambda settled, *_: settled)
+    monkeypatch.setattr(api_train, "StartedRun", lambda resolved, *_: resolved)
     assert zb.start("CartPole-v1", root=tmp_path, total_steps=7).config.total_steps == 7
     assert len(read) == 2
 

@@ -25,7 +25,7 @@ from zerobeast.rl.acting.weights_inbox import LOOK_PERIOD_S, LocalWeights
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.nets import weights
 from zerobeast.rl.nets.shared_weights import STATE, VERSION, WeightsReader, WeightsWriter
-from zerobeast.rl.nets.weights import as_kept, load_flat, sizes
+from zerobeast.rl.nets.weights import load_flat, module_dtypes, tensor_sizes
 from zerobeast.testing.network import network
 
 KILLS = 40
@@ -45,7 +45,7 @@ def read(reader: WeightsReader) -> tuple[int, Net] | None:
     if (found := reader.read()) is None:
         return None
     net = Net(-1.0)
-    load_flat(net, found[1], as_kept(net))
+    load_flat(net, found[1], module_dtypes(net))
     return found[0], net
 
 
@@ -218,7 +218,7 @@ def test_a_learner_that_was_started_again_is_followed_and_an_unusable_file_is_no
     assert local.reader is None
     assert local.newest() is None
     now, pipe, here = 0.0, os.pipe(), socket.socket(socket.AF_UNIX)
-    n_bytes = sum(sizes(Net(), as_kept(Net())))
+    n_bytes = sum(tensor_sizes(Net(), module_dtypes(Net())))
     own = [f"{os.getpid()} {number} {n_bytes} 1" for number in (0, *pipe, here.fileno())]
     others = [f"999999999 3 {n_bytes} 1", f"-1 -1 {n_bytes} 1", "1 1 9999999999999999999999 1", "9" * 10_000, "", "1 2"]
     for content in (*own, *others, "\xff\0\n"):

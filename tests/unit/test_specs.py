@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from tests.build.errors import refused
+from tests.build.errors import refuses
 from tests.helpers import row_layout
 from zerobeast.common.errors import LocalProtocolError, RemoteProtocolError
 from zerobeast.common.wire.codec import DTYPES, MAX_ARRAY_BYTES, MAX_DEPTH, MAX_NDIM, pack, unpack
@@ -63,9 +63,9 @@ def test_fields_are_aligned_to_8_bytes_in_order_and_rows_to_64(spec: RecordSpec)
 
 def test_a_row_that_fits_no_frame_is_refused_before_memory_is_taken() -> None:
     assert RecordSpec.of(a=("|u1", (MAX_ROW_BYTES,))).row_bytes == MAX_ROW_BYTES
-    with refused(kind=RemoteProtocolError, reason="spec"):
+    with refuses(kind=RemoteProtocolError, reason="spec"):
         RecordSpec.of(a=("|u1", (MAX_ROW_BYTES,)), b=("|u1", (1,)))
-    with refused(kind=RemoteProtocolError, reason="spec"):
+    with refuses(kind=RemoteProtocolError, reason="spec"):
         rollout_record(replace(PONG, obs=ArraySpace.box((8192, 8192), "|u1")), PolicySpec((), 0), unroll_length=10_000)
 
 
@@ -155,7 +155,7 @@ def test_an_impossible_environment_is_refused(key: str, value: Any) -> None:
     wire = PONG.to_wire()
     if key in ("obs", "action") and isinstance(value, dict) and "spaces" not in value:
         value = wire[key] | value
-    with refused(kind=RemoteProtocolError, reason="spec") as caught:
+    with refuses(kind=RemoteProtocolError, reason="spec") as caught:
         EnvSpec.from_wire(wire | {key: value})
     assert str(caught.error).startswith(key)
 

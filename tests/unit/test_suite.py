@@ -14,9 +14,9 @@ MOST_LINES, MOST_WORDS = 400, 4
 MOST_OF_A_MODULE, MOST_IMPORTS = 450, 15
 #: modules that put the parts of a process or of a run together
 ASSEMBLIES = {
-    *("zerobeast/__init__.py", "zerobeast/cli/train.py", "zerobeast/plan/settle.py"),
-    *("zerobeast/plan/spaces.py", "zerobeast/api/run.py", "zerobeast/api/saved.py", "common/service/entry.py"),
-    *("services/learner/service.py", "services/learner/run.py", "services/learner/kept.py"),
+    *("zerobeast/__init__.py", "zerobeast/cli/train.py", "zerobeast/plan/resolution.py"),
+    *("zerobeast/plan/spaces.py", "zerobeast/api/run.py", "zerobeast/api/policies.py", "common/service/entry.py"),
+    *("services/learner/service.py", "services/learner/training_run.py", "services/learner/folder.py"),
     *("services/envserver/service.py", "services/evaluator/service.py", "zerobeast/clients/remote_acting.py"),
 }
 

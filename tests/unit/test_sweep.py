@@ -14,26 +14,26 @@ import pytest
 import yaml
 
 import zerobeast as zb
-from tests.build.errors import refused
-from tests.build.folders import saved
+from tests.build.errors import refuses
+from tests.build.folders import save_run
 from tests.build.learners import ENV
 from zerobeast.cli import runs, watch
 from zerobeast.cli.sweep import main
-from zerobeast.common.config.confirmed import remember
-from zerobeast.common.config.layers import Given
+from zerobeast.common.config.confirmations import remember
+from zerobeast.common.config.layers import GivenValue
 from zerobeast.common.config.request import Request
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.process import signals
-from zerobeast.discovery.run import newest
+from zerobeast.discovery.folder_services import find_newest
 from zerobeast.launcher.supervisor import Ending
 from zerobeast.plan.parent import Parent
 from zerobeast.sweeping import runner, trials
-from zerobeast.sweeping.cores import Place, gpu_of, share
-from zerobeast.sweeping.journal import JOURNAL, opened, summary
+from zerobeast.sweeping.cores import Place, divide_cores, gpu_of
+from zerobeast.sweeping.journal import JOURNAL, open_journal, summarize_sweep
 from zerobeast.sweeping.runner import Runner
-from zerobeast.sweeping.search import read_dimension, samples
-from zerobeast.sweeping.spec import read
+from zerobeast.sweeping.search import draw_samples, read_dimension
+from zerobeast.sweeping.spec import read_sweep
 from zerobeast.sweeping.trials import Trial, trials_of
 
 BASE = {"env": "CartPole-v1", "algo": "ppo", "total_steps": 1000}
@@ -41,11 +41,11 @@ PAIRS = [(0, 4), (1, 5), (2, 6), (3, 7)]  #: four cores of two hardware threads
 DONE = Ending(0, finished=True)
 
 
-def planned(folder: Path, vary: dict[str, Any] | None = None, *confirmed: Given, **parts: Any) -> list[Trial]:
+def planned(folder: Path, vary: dict[str, Any] | None = None, *confirmed: GivenValue, **parts: Any) -> list[Trial]:
     file = folder / "lr.yaml"
     file.write_text(yaml.safe_dump({"settings": BASE, "root": str(folder), "vary": vary or {}, **parts}))
     remember(file, {"root": str(folder)})
-    return trials_of(read(file, []), confirmed)
+    return trials_of(read_sweep(file, []), confirmed)
 
 
 def settings(trial: Trial) -> dict[str, str]:
@@ -82,7 +82,7 @@ def test_random_draws_follow_from_the_seed_and_more_of_them_begin_with_the_same_
 
     rates = [read_dimension("a", {"log_uniform": [1e-4, 1.0]}, "").at(chance)["a"] for chance in (0, 0.5, 0.9999)]
     assert rates == pytest.approx([1e-4, 1e-2, 1.0], rel=0.01)
-    drawn = [values["a"] for values in samples([read_dimension("a", {"integers": [1, 4]}, "")], 4, 1)]
+    drawn = [values["a"] for values in draw_samples([read_dimension("a", {"integers": [1, 4]}, "")], 4, 1)]
     assert sorted(drawn) == [1, 2, 3, 4], "each differs from those before"
 
 
@@ -123,9 +123,9 @@ def test_a_file_that_cannot_be_run_is_refused_before_anything_starts(
 def test_a_parent_that_is_not_there_and_runs_of_one_name_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with refused(value="base"):
+    with refuses(value="base"):
         planned(tmp_path, SEED, **{"from": "base"})
-    monkeypatch.setattr("zerobeast.plan.settle.spec_of", lambda _: ENV)
+    monkeypatch.setattr("zerobeast.plan.resolution.fetch_spec", lambda _: ENV)
     with pytest.raises(ConfigError, match=r"env\.kwargs"):
         planned(tmp_path, {"env.kwargs": [{"a": 1}, {"a": [1]}]})
 
@@ -135,38 +135,38 @@ def test_a_long_name_is_cut_and_stays_unlike_others(tmp_path: Path) -> None:
     vary |= {"learner.unroll_length": [64, 65], "actor.env_groups": [2, 3], "envserver.step_timeout_s": [61, 62]}
     found = [trial.name for trial in planned(tmp_path, vary, seeds=[1234567890])]
     assert (len(set(found)), max(map(len, found)) <= 100) == (64, True)
-    same = Given(
+    same = GivenValue(
         "net.torso", "tests.unit.test_networks:SHORT", "flag --net.torso"
     )  # which confirms what the file imports
     assert planned(tmp_path, {"net.torso": [same.value, "mlp"]}, same)[0].name.startswith("torso-tests.unit")
 
 
 def test_runs_share_no_core_and_take_turns_on_the_gpus_that_are_visible() -> None:
-    assert share(PAIRS, 8, None, None) == PAIRS
-    assert share(PAIRS, 8, None, 2) == [(0, 4, 1, 5), (2, 6, 3, 7)]
-    assert share(PAIRS, 8, 2, 1) == share(PAIRS, 4, None, None) == PAIRS[:2]
-    assert share(PAIRS, 8, 8, None) == [(0,), (4,), (1,), (5,), (2,), (6,), (3,), (7,)]
+    assert divide_cores(PAIRS, 8, None, None) == PAIRS
+    assert divide_cores(PAIRS, 8, None, 2) == [(0, 4, 1, 5), (2, 6, 3, 7)]
+    assert divide_cores(PAIRS, 8, 2, 1) == divide_cores(PAIRS, 4, None, None) == PAIRS[:2]
+    assert divide_cores(PAIRS, 8, 8, None) == [(0,), (4,), (1,), (5,), (2,), (6,), (3,), (7,)]
     for parallel, each in ((3, None), (None, 3), (2, 2)):
-        with refused():
-            share([(0,), (1,)], 2, parallel, each)
+        with refuses():
+            divide_cores([(0,), (1,)], 2, parallel, each)
     assert [gpu_of(n, {"CUDA_VISIBLE_DEVICES": "2,5"})["CUDA_VISIBLE_DEVICES"] for n in range(3)] == ["2", "5", "2"]
     assert gpu_of(1, {"CUDA_VISIBLE_DEVICES": ""}) == {}
 
 
 def test_a_journal_goes_on_after_a_line_that_was_cut_off(tmp_path: Path) -> None:
-    with opened(tmp_path) as journal:
-        journal.started("a", ("--seed=1",), (0,))
-        journal.ended("a", DONE, 2.0)
-        journal.started("b", ("--seed=2",), (1,))
+    with open_journal(tmp_path) as journal:
+        journal.note_start("a", ("--seed=1",), (0,))
+        journal.note_end("a", DONE, 2.0)
+        journal.note_start("b", ("--seed=2",), (1,))
     with (tmp_path / JOURNAL).open("a") as file:
         file.write('{"event": "end", "run": "b", "co')
-    with opened(tmp_path) as journal:
+    with open_journal(tmp_path) as journal:
         assert journal.done == {"a"}
-        with pytest.raises(ConfigError), opened(tmp_path):
+        with pytest.raises(ConfigError), open_journal(tmp_path):
             pytest.fail("it runs already")
         for ending in (Ending(1, "it broke"), Ending(143)):
-            journal.ended("b", ending, 3.0)
-    with opened(tmp_path) as journal:
+            journal.note_end("b", ending, 3.0)
+    with open_journal(tmp_path) as journal:
         assert journal.done == {"a"}
     assert all(json.loads(line) for line in (tmp_path / JOURNAL).read_text().splitlines())
 
@@ -174,13 +174,13 @@ def test_a_journal_goes_on_after_a_line_that_was_cut_off(tmp_path: Path) -> None
 def test_a_sweep_is_seen_among_runs_and_the_newest_run_may_be_one_of_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with opened(folder := tmp_path / "lr") as journal:
-        journal.begun(3)
-        journal.ended("a", DONE, 2.0)
-        assert summary(folder) == "lr/: sweep, 1 of 3 runs done, running"
-    assert summary(folder) == "lr/: sweep, 1 of 3 runs done, stopped"
+    with open_journal(folder := tmp_path / "lr") as journal:
+        journal.note_begin(3)
+        journal.note_end("a", DONE, 2.0)
+        assert summarize_sweep(folder) == "lr/: sweep, 1 of 3 runs done, running"
+    assert summarize_sweep(folder) == "lr/: sweep, 1 of 3 runs done, stopped"
     assert runs.main(["--root", str(tmp_path)]) == 0
-    assert summary(folder) in capsys.readouterr().out
+    assert summarize_sweep(folder) in capsys.readouterr().out
     for number, run in enumerate(("old", "lr/seed-1", "other/b")):
         status = tmp_path / run / "services" / "learner-0.json"
         status.parent.mkdir(parents=True)
@@ -189,25 +189,25 @@ def test_a_sweep_is_seen_among_runs_and_the_newest_run_may_be_one_of_it(
     (folder / "seed-1" / "config.yaml").touch()
     assert runs.main(["--root", str(tmp_path), "--json"]) == 0
     assert [run["name"] for run in json.loads(capsys.readouterr().out)] == ["lr/seed-1"]
-    assert newest(tmp_path) == folder / "seed-1"
+    assert find_newest(tmp_path) == folder / "seed-1"
     (folder / JOURNAL).write_text('{"event": "begin", "runs": 1e999}\n')
     assert runs.main(["--root", str(tmp_path)]) == 0
     assert JOURNAL in capsys.readouterr().err
-    with refused(), opened(folder):
+    with refuses(), open_journal(folder):
         pytest.fail("an entry that is no journal's")
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / JOURNAL).touch()
-    with refused():
+    with refuses():
         watch.main(["empty", "--root", str(tmp_path)])
 
 
 def test_a_folder_of_something_else_and_other_settings_are_refused(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").touch()
-    with refused(), opened(tmp_path):
+    with refuses(), open_journal(tmp_path):
         pytest.fail("it has something else in it")
     begun = planned(tmp_path, seeds=[1])
-    with opened(tmp_path / "lr") as journal:
-        journal.started("seed-1", begun[0].flags, (0,))
+    with open_journal(tmp_path / "lr") as journal:
+        journal.note_start("seed-1", begun[0].flags, (0,))
         journal.refuse_changes(begun)
         with pytest.raises(ConfigError, match=r"--total_steps=1000.*--total_steps=7"):
             journal.refuse_changes(planned(tmp_path, seeds=[1], settings={**BASE, "total_steps": 7}))
@@ -221,7 +221,7 @@ def test_a_dry_run_lists_the_runs_and_starts_none(tmp_path: Path, capsys: pytest
     assert main([str(tmp_path / "lr.yaml"), "--dry_run", "--parallel", "1"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["seed-1", "seed-2"]
     assert os.listdir(tmp_path) == ["lr.yaml"]
-    with refused():
+    with refuses():
         main([str(tmp_path / "lr.yaml"), "--seeds", "1"])
 
 
@@ -233,11 +233,11 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def begin(request: Request, _environ: Any) -> Any:
         name, root = request.value("name"), request.value("root")
         names.append(name)
-        saved(Path(root), name, {100: 1.0}, {100: 1.0}, seed=len(names))
+        save_run(Path(root), name, {100: 1.0}, {100: 1.0}, seed=len(names))
         ending = Ending(1, "it broke", finished=True) if name == "b" else DONE
         return SimpleNamespace(wait=lambda _timeout: True, ending=ending)
 
-    monkeypatch.setattr(runner, "settle", lambda request, *_, **__: request)
+    monkeypatch.setattr(runner, "resolve_run", lambda request, *_, **__: request)
     monkeypatch.setattr(runner, "StartedRun", begin)
     return names
 
@@ -247,7 +247,7 @@ TRIALS = [Trial(name, {}) for name in "abc"]
 
 def test_each_run_has_a_free_place_and_one_that_is_not_done_runs_again(tmp_path: Path, trained: list[str]) -> None:
     def swept(*places: Place) -> Runner:
-        with opened(tmp_path / "lr") as journal:
+        with open_journal(tmp_path / "lr") as journal:
             found = Runner(tmp_path / "lr", places, journal, lambda _: None)
             assert found.run(TRIALS) == 0
             return found
@@ -289,7 +289,7 @@ class Asked:
 def begun(monkeypatch: pytest.MonkeyPatch) -> dict[str, Callable[[], Asked]]:
     """How to start each run, by its name."""
     begin = dict[str, Callable[[], Asked]]()
-    monkeypatch.setattr(runner, "settle", lambda request, *_, **__: request)
+    monkeypatch.setattr(runner, "resolve_run", lambda request, *_, **__: request)
     monkeypatch.setattr(runner, "StartedRun", lambda request, _environ: begin[request.value("name")]())
     monkeypatch.setattr(runner, "TURN_S", 0.0)
     monkeypatch.setattr(runner, "LINES_S", 0.0)
@@ -304,7 +304,7 @@ def test_a_signal_ends_all_runs_and_another_one_at_once_and_they_go_on_later(
     interrupt = partial(os.kill, os.getpid(), signal.SIGINT)
     a, b, said = Asked(1, 0), Asked(2, 130, interrupt), list[str]()
     begun |= {"a": lambda: a, "b": lambda: (early and interrupt(), b)[1]}
-    with opened(tmp_path / "lr") as journal:
+    with open_journal(tmp_path / "lr") as journal:
         policy = tmp_path / "lr" / "a" / run_files.TO_EVALUATE / "40.pt"
         policy.parent.mkdir(parents=True)
         policy.touch()
@@ -318,8 +318,8 @@ def test_a_signal_ends_all_runs_and_another_one_at_once_and_they_go_on_later(
 def test_a_run_that_cannot_be_started_fails_and_the_others_go_on(
     tmp_path: Path, begun: dict[str, Callable[[], Asked]]
 ) -> None:
-    begun |= {"a": partial(read, tmp_path / "none", []), "b": lambda: {}["key"], "c": lambda: Asked(0, 0)}
-    with opened(tmp_path / "lr") as journal:
+    begun |= {"a": partial(read_sweep, tmp_path / "none", []), "b": lambda: {}["key"], "c": lambda: Asked(0, 0)}
+    with open_journal(tmp_path / "lr") as journal:
         found = Runner(tmp_path / "lr", [(0,)], journal, lambda _: None)
         assert found.run(TRIALS) == 0
         assert (found.failed.keys(), journal.done) == ({"a", "b"}, {"c"})
@@ -330,7 +330,7 @@ def test_a_run_that_cannot_be_started_fails_and_the_others_go_on(
 def test_no_run_outlives_a_sweep_that_cannot_go_on(tmp_path: Path, begun: dict[str, Callable[[], Asked]]) -> None:
     a, reads = Asked(1, 143), iter([None])
     begun["a"] = lambda: a
-    with opened(tmp_path / "lr") as journal, pytest.raises(StopIteration):
+    with open_journal(tmp_path / "lr") as journal, pytest.raises(StopIteration):
         Runner(tmp_path / "lr", [(0,), (1,)], journal, lambda _: next(reads)).run(TRIALS)
     assert a.asked == [(signal.SIGTERM,), ()]
 
@@ -356,7 +356,7 @@ def test_a_run_that_is_gone_is_trained_again_and_one_that_cannot_be_read_is_left
 def test_arguments_that_vary_are_added_to_those_of_all_runs_and_of_the_parent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("zerobeast.plan.settle.spec_of", lambda _: ENV)
+    monkeypatch.setattr("zerobeast.plan.resolution.fetch_spec", lambda _: ENV)
     vary = {"env.kwargs": [{"width": 32}, {"target": None}]}
     given = {**BASE, "env.kwargs": {"target": 7}}
     found = planned(tmp_path, vary, settings=given)

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import zerobeast as zb
-from tests.build.errors import refused
-from zerobeast.api.words import with_arguments
+from tests.build.errors import refuses
+from zerobeast.api.python_terms import translate_text
 from zerobeast.common.config import load
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.command import render
@@ -108,7 +108,7 @@ def test_a_name_that_is_near_is_suggested(wrong: str, known: list[str], near: st
     ],
 )
 def test_flags_become_arguments_except_in_commands(text: str, worded: str) -> None:
-    assert with_arguments(text) == with_arguments(worded) == worded
+    assert translate_text(text) == translate_text(worded) == worded
 
 
 def test_calls_speak_of_their_arguments(tmp_path: Path) -> None:
@@ -121,7 +121,7 @@ def test_calls_speak_of_their_arguments(tmp_path: Path) -> None:
         ("run", lambda: zb.record(3)),  # type: ignore[arg-type]
         ("file", lambda: zb.sweep({})),  # type: ignore[arg-type]
     ):
-        with refused(path) as caught:
+        with refuses(path) as caught:
             call()
         assert "--" not in str(caught.error)
     assert not list(tmp_path.iterdir())

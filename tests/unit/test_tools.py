@@ -4,19 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from zerobeast.common.config.load import load
+from zerobeast.common.config.load import load_config
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast_tools import tune
 from zerobeast_tools.bench.in_process import InProcess
 from zerobeast_tools.bench.replay import measure
 from zerobeast_tools.bench.train import Training
 from zerobeast_tools.mutants.__main__ import KILLED, SURVIVED, report
-from zerobeast_tools.mutants.sites import applied, mutants
+from zerobeast_tools.mutants.sites import apply_mutant, mutants
 from zerobeast_tools.tune import DIMENSIONS, Values
 
 
 def test_a_replay_has_figures_and_leaves_no_files(tmp_path: Path) -> None:
-    config = load(["--env", "CartPole-v1", "--root", str(tmp_path), "--actor.envs_per_group", "2"], {})
+    config = load_config(["--env", "CartPole-v1", "--root", str(tmp_path), "--actor.envs_per_group", "2"], {})
     found = measure(config, 0.01, stored=400, played=120)
     assert all(each.value > 0 and each.yardstick for each in found)
     assert list(tmp_path.iterdir()) == []
@@ -24,7 +24,7 @@ def test_a_replay_has_figures_and_leaves_no_files(tmp_path: Path) -> None:
 
 def test_the_policy_that_acts_is_that_of_lag_updates_ago() -> None:
     sizes = ["--learner.unroll_length", "10", "--learner.batch_size", "4", "--total_steps", "200"]
-    with InProcess(load(["--env", "CartPole-v1", "--algo", "impala", *sizes], {}), lag=2) as run:
+    with InProcess(load_config(["--env", "CartPole-v1", "--algo", "impala", *sizes], {}), lag=2) as run:
         for version in (0, 0, 0, 1, 2):
             rows = run.collect()
             assert (rows["policy_version"] == version).all()
@@ -36,7 +36,7 @@ def test_the_choice_is_a_file_that_train_reads_and_if_nothing_trains_there_is_no
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def rate(flags: list[str], _warmup: float, _seconds: float) -> Training:
-        size = load(flags, {}).learner.batch_size
+        size = load_config(flags, {}).learner.batch_size
         if size in (4, 32):
             raise BeastError("training did not start")
         return Training(float(size), {}, {}, 1.0)
@@ -49,7 +49,7 @@ def test_the_choice_is_a_file_that_train_reads_and_if_nothing_trains_there_is_no
     out = tmp_path / "tuned.yaml"
     argv = ["--env", "CartPole-v1", "--learner.unroll_length", "5", "--only", "batch", "--out", str(out)]
     assert tune.main(argv) == 0
-    assert load(["--config", str(out)], {}).learner.batch_size == 16
+    assert load_config(["--config", str(out)], {}).learner.batch_size == 16
     out.unlink()
     with pytest.raises(ConfigError):
         tune.main([*argv, "--learner.batch_size", "4"])
@@ -71,5 +71,5 @@ def test_faults_are_found_in_bodies_of_functions_and_each_changes_one_place(tmp_
     found = mutants(path, tmp_path)
     assert [(each.line, each.new) for each in found] == [(2, "(value >= most)"), (3, "return None"), (4, "return None")]
     first, second, third = found
-    assert applied(first, path.read_bytes()).decode() == MODULE.replace("value > most", "(value >= most)")
+    assert apply_mutant(first, path.read_bytes()).decode() == MODULE.replace("value > most", "(value >= most)")
     assert report({first: KILLED, second: SURVIVED, third: KILLED}).splitlines()[-1].split()[:3] == ["all", "3", "2"]

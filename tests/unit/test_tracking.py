@@ -16,8 +16,8 @@ from zerobeast.services.learner import recorder
 from zerobeast.testing import tracker as contract
 from zerobeast.testing.rules import Rule
 from zerobeast.tracking.feed import Feed, Item
-from zerobeast.tracking.process import Follower, alone, run
-from zerobeast.tracking.sinks import Tracked, tracker
+from zerobeast.tracking.process import Follower, follow_run, hold_lock
+from zerobeast.tracking.sinks import TrackedRun, load_tracker
 
 HEADER = "elapsed_s,agent_steps,loss,mean_return_100\n"
 
@@ -50,14 +50,14 @@ def test_rows_come_once_and_whole_and_a_file_that_was_trimmed_goes_on(folder: Pa
     trimmed.write_text(f"{HEADER}1.0,10,0.5,\n2.5,15,9,\n3.0,30,1,\n")
     trimmed.replace(folder / "metrics.csv")  # as by a learner that continues from a checkpoint
     assert [item.agent_steps for item in feed.new()] == [30]
-    requests.post(folder, requests.LOG, {"own": 2.0})
-    recorder.amend(folder, requests.to_log(folder, requests.take(folder)[requests.LOG], ()))
+    requests.post_request(folder, requests.LOG, {"own": 2.0})
+    recorder.amend(folder, requests.select_loggable(folder, requests.take_requests(folder)[requests.LOG], ()))
     assert list(feed.new()) == [Item(30, {"train/own": 2.0})], "what was logged after the last row"
     assert list(Feed(folder, folder / ".position").new()) == []
 
 
 def test_evaluations_and_videos_come_with_their_steps(folder: Path) -> None:
-    evaluations.write(folder, [evaluation(5, **{"info/won": 0.5}), evaluation(5, "B")])
+    evaluations.write_evaluations(folder, [evaluation(5, **{"info/won": 0.5}), evaluation(5, "B")])
     (folder / "videos").mkdir()
     for name in ("400.mp4", "400-sampled.mp4", "best.gif", ".half.mp4", "notes.txt"):
         (folder / "videos" / name).touch()
@@ -70,16 +70,18 @@ def test_evaluations_and_videos_come_with_their_steps(folder: Path) -> None:
         Item(0, folder / "videos/best.gif"),
     ]
     assert list(feed.new()) == []
-    evaluations.write(folder, [evaluation(5), evaluation(7), evaluation(7, actions="sampled", mean_return=0.5)])
+    evaluations.write_evaluations(
+        folder, [evaluation(5), evaluation(7), evaluation(7, actions="sampled", mean_return=0.5)]
+    )
     assert list(feed.new()) == [Item(7, {"eval/mean_return": 1.5, "eval/mean_return-sampled": 0.5})]
 
 
 class Fake:
     """A tracker that can be out of reach."""
 
-    reachable, made, got = True, list[Tracked](), list[int]()
+    reachable, made, got = True, list[TrackedRun](), list[int]()
 
-    def __init__(self, tracked: Tracked) -> None:
+    def __init__(self, tracked: TrackedRun) -> None:
         self.made.append(tracked)
 
     def write(self, _values: Any, agent_steps: int) -> None:
@@ -118,30 +120,30 @@ def test_a_tracker_out_of_reach_costs_one_line_and_no_row(
 def test_another_process_continues_where_one_has_ended_or_was_killed_as_the_same_run(
     folder: Path, fake: type[Fake]
 ) -> None:
-    run(Follower(folder, "fake", fake, "p"), lambda: True)
+    follow_run(Follower(folder, "fake", fake, "p"), lambda: True)
     assert fake.made == [], "nothing to say yet"
     grow(folder, *(f"1,{steps},,\n" for steps in (10, 20, 30)))
     killed = iter(Feed(folder, folder / ".tracked-fake.json").new())
     assert [next(killed).agent_steps for _ in range(2)] == [10, 20]
-    run(Follower(folder, "fake", fake, "p"), lambda: True)
+    follow_run(Follower(folder, "fake", fake, "p"), lambda: True)
     assert fake.got == [20, 30, -1], "the one that was handed over when it was killed, and what is new"
     grow(folder, "1,40,,\n")
-    run(Follower(folder, "fake", fake, "p"), lambda: True)
+    follow_run(Follower(folder, "fake", fake, "p"), lambda: True)
     assert fake.got[3:] == [40, -1]
     first, second = fake.made
     assert (first.name, first.project, first.config) == ("x", "p", {"name": "x", "seed": 3, "algo": "evil:SPEC"})
     assert first.id == second.id == Feed(folder, folder / ".tracked-fake.json").position.id
     (folder / ".tracked-fake.json").write_text('{"id": 3}')
-    run(Follower(folder, "fake", fake, "p"), lambda: True)
+    follow_run(Follower(folder, "fake", fake, "p"), lambda: True)
     assert fake.got[5:] == [10, 20, 30, 40, -1], "a position that is no such counts for nothing"
 
 
 def test_what_cannot_be_tracked_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with alone(folder, "fake"), pytest.raises(ConfigError), alone(folder, "fake"):
+    with hold_lock(folder, "fake"), pytest.raises(ConfigError), hold_lock(folder, "fake"):
         pytest.fail("another process hands it over")
     monkeypatch.setattr("zerobeast.tracking.sinks.find_spec", lambda _: None)
     with pytest.raises(ModuleNotFoundError, match="wandb"):
-        tracker("wandb")
+        load_tracker("wandb")
     with pytest.raises(ConfigError):
         Follower(folder / "nowhere", "fake", Fake, "p")
 

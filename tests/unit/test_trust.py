@@ -15,24 +15,24 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from tests.build.errors import refused
-from tests.build.starts import settled
-from tests.helpers import finished, python
+from tests.build.errors import refuses
+from tests.build.starts import resolve_new_run
+from tests.helpers import python, wait_for_end
 from zerobeast import cli
 from zerobeast.cli.evaluate import main as evaluate
 from zerobeast.cli.train import TrainFlags
-from zerobeast.common.config import confirmed, trust
+from zerobeast.common.config import confirmations, trust
 from zerobeast.common.config.flags import flags_for
-from zerobeast.common.config.load import gather, load
+from zerobeast.common.config.load import load_config, resolve_flags
 from zerobeast.common.config.process import Instance
-from zerobeast.common.config.table import LEVELS, TREE, section_of, value_at
-from zerobeast.common.config.trust import ALONE, confirmation, decisive
+from zerobeast.common.config.settings_table import LEVELS, TREE, section_of, value_at
+from zerobeast.common.config.trust import SAFE_VALUES, confirmation, decisive_values
 from zerobeast.common.files import state
 from zerobeast.common.settings import AlgorithmSettings, AlgorithmSpec, RunConfig, Section, algorithm, setting
 from zerobeast.common.settings.guards import takes_text
 from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.launcher import start
-from zerobeast_tools.bench.options import parse
+from zerobeast_tools.bench.options import parse_options
 
 
 @pytest.mark.parametrize(
@@ -48,10 +48,10 @@ def test_a_config_that_would_run_code_is_refused_without_running_it(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.yaml").write_text(text)
-    with refused("file run.yaml"):
-        load(["--config", "run.yaml"], {})
-    with refused("env.kwargs"):
-        gather([], {"BEAST_ENV__KWARGS": "!!python/object/apply:os.mkdir [trap-sprung]"})
+    with refuses("file run.yaml"):
+        load_config(["--config", "run.yaml"], {})
+    with refuses("env.kwargs"):
+        resolve_flags([], {"BEAST_ENV__KWARGS": "!!python/object/apply:os.mkdir [trap-sprung]"})
     assert not (tmp_path / "trap-sprung").exists()
 
 
@@ -70,17 +70,17 @@ def foreign(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 def test_no_file_decides_alone_which_module_is_imported(foreign: str, tmp_path: Path) -> None:
     for attempt in (
         lambda: evaluate(["gift"]),
-        lambda: settled(Path("runs"), "--name", "gift"),
-        lambda: settled(Path("runs"), "--config", "runs/gift/config.yaml"),
-        lambda: parse("limit", None, ["--config", "runs/gift/config.yaml"]),
+        lambda: resolve_new_run(Path("runs"), "--name", "gift"),
+        lambda: resolve_new_run(Path("runs"), "--config", "runs/gift/config.yaml"),
+        lambda: parse_options("limit", None, ["--config", "runs/gift/config.yaml"]),
     ):
-        with refused("env.id", value=foreign, expected=f"give --env {foreign} as well"):
+        with refuses("env.id", value=foreign, expected=f"give --env {foreign} as well"):
             attempt()
     assert not (tmp_path / "trap-sprung").exists()
 
 
 def test_a_service_imports_no_module_that_only_a_file_names(foreign: str, tmp_path: Path) -> None:
-    code, _, errors = finished(python("-m", "zerobeast.services.worker", "--config", "runs/gift/config.yaml"))
+    code, _, errors = wait_for_end(python("-m", "zerobeast.services.worker", "--config", "runs/gift/config.yaml"))
     assert (code, foreign in errors) == (2, True)
     assert not (tmp_path / "trap-sprung").exists()
 
@@ -119,15 +119,15 @@ def test_what_a_file_may_not_decide_is_refused_unless_a_flag_or_variable_gives_i
     variable = {f"BEAST_{path.upper().replace('.', '__')}": text}
     for flags, environ in ((["--config", str(file), *keys], {}), (keys, {"BEAST_CONFIG": str(file)})):
         wanted = f"give --{name} {shlex.quote(text)} as well"
-        with refused(path, value=value, layer=f"file {file}: {path}", expected=wanted):
-            gather(flags, environ, own=own, describe=asked.append)
+        with refuses(path, value=value, layer=f"file {file}: {path}", expected=wanted):
+            resolve_flags(flags, environ, own=own, describe=asked.append)
         for more, others in (([f"--{path}={text}"], {}), ([], variable)):
-            config = gather([*flags, *more], {**environ, **others}, own=own).config
+            config = resolve_flags([*flags, *more], {**environ, **others}, own=own).config
             assert value_at(config, path) == value
-            handed_on = confirmation(decisive(config))
-            assert gather([*flags, *handed_on], environ, own=own).config == config, "as launchers hand it on"
+            handed_on = confirmation(decisive_values(config))
+            assert resolve_flags([*flags, *handed_on], environ, own=own).config == config, "as launchers hand it on"
     assert not asked, "an environment was made to see which preset fits"
-    assert value_at(gather(["--config", str(file), *keys], {}, read_only=True).config, path) == value
+    assert value_at(resolve_flags(["--config", str(file), *keys], {}, read_only=True).config, path) == value
 
 
 def test_a_file_may_decide_all_that_stays_on_this_machine(tmp_path: Path) -> None:
@@ -136,9 +136,9 @@ def test_a_file_may_decide_all_that_stays_on_this_machine(tmp_path: Path) -> Non
     places = {"envserver.endpoint": "ipc://e", "broker.endpoint": "tcp://[::1]:5555", "health.host": "localhost"}
     places |= {"root": "runs/others", "learner.store": "store", "env.options": {"difficulty": ["{progress}"]}}
     file.write_text(json.dumps({"env": {"id": "CartPole-v1", "kwargs": kwargs}, **places, "security": {"keys": ""}}))
-    config = gather(["--config", str(file)], {}).config
-    assert (config.env.kwargs, decisive(config)) == (kwargs, {})
-    assert decisive(RunConfig()) == {}
+    config = resolve_flags(["--config", str(file)], {}).config
+    assert (config.env.kwargs, decisive_values(config)) == (kwargs, {})
+    assert decisive_values(RunConfig()) == {}
 
 
 def test_every_setting_that_takes_text_declares_what_it_decides() -> None:
@@ -167,14 +167,14 @@ class Foreign(AlgorithmSettings):
 
 
 def test_a_text_that_declares_nothing_is_not_for_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(algorithm.found, "foreign", AlgorithmSpec("foreign", Foreign, "os:path"))
+    monkeypatch.setitem(algorithm.known_specs, "foreign", AlgorithmSpec("foreign", Foreign, "os:path"))
     file = tmp_path / "gift.yaml"
     file.write_text(json.dumps({"algo": "foreign", "foreign": {"mode": "b"}}))
-    assert gather(["--config", str(file)], {}).config.section == "foreign"
+    assert resolve_flags(["--config", str(file)], {}).config.section == "foreign"
     file.write_text(json.dumps({"algo": "foreign", "foreign": {"data": "/gift"}}))
     for read_only in (False, True):
-        with refused("foreign.data", value="/gift"):
-            gather(["--config", str(file)], {}, read_only=read_only)
+        with refuses("foreign.data", value="/gift"):
+            resolve_flags(["--config", str(file)], {}, read_only=read_only)
 
 
 #: environments, and arguments with which their packages start programs, read or write files, unpickle or import
@@ -200,8 +200,8 @@ def test_arguments_with_which_environments_do_more_than_play_are_not_for_files(
         monkeypatch.delitem(sys.modules, engine, raising=False)
     file = given_by_file(tmp_path, env_id, kwargs)
     for more in ([], ["--env", env_id]):
-        with refused("env.kwargs", value=kwargs):
-            gather(["--config", file, *more], {})
+        with refuses("env.kwargs", value=kwargs):
+            resolve_flags(["--config", file, *more], {})
     assert not {"envpool", "gfootball"} & sys.modules.keys(), "nothing is imported to judge"
 
 
@@ -222,8 +222,8 @@ def test_neither_a_run_nor_an_export_gives_its_environment_such_arguments(
     (run / "checkpoint.pt").touch()
     save_file({"w": torch.zeros(1)}, export / "model.safetensors")
     (export / "config.json").write_text(json.dumps({"format": 2, "agent_steps": 1, "env": {}, "settings": settings}))
-    for attempt in (lambda: settled(Path("runs"), "--name", "gift"), lambda: evaluate(["export"])):
-        with refused("env.kwargs", value=kwargs):
+    for attempt in (lambda: resolve_new_run(Path("runs"), "--name", "gift"), lambda: evaluate(["export"])):
+        with refuses("env.kwargs", value=kwargs):
             attempt()
 
 
@@ -232,11 +232,11 @@ def test_a_file_may_give_environments_numbers_and_the_words_that_their_backend_l
         ("envpool/Basic-v1", {"use_combined_action": True, "max_episode_steps": 100, "agent_start_pos": [1, 1]}),
         ("gfootball/1_vs_1_easy,gfootball/5_vs_5", {"representation": "simple115v2", "channel_dimensions": [96, 72]}),
     ):
-        assert gather(["--config", given_by_file(tmp_path, env_id, kwargs)], {}).config.env.kwargs == kwargs
+        assert resolve_flags(["--config", given_by_file(tmp_path, env_id, kwargs)], {}).config.env.kwargs == kwargs
     flags = ["--config", given_by_file(tmp_path, "CartPole-v1", {"reward_type": "dense"}), "--env"]
-    gather([*flags, "envpool/FetchReach-v4"], {})
-    with refused("env.kwargs"):  # to the environment of a reference these are texts
-        gather([*flags, "envpool/own.py:Own"], {})
+    resolve_flags([*flags, "envpool/FetchReach-v4"], {})
+    with refuses("env.kwargs"):  # to the environment of a reference these are texts
+        resolve_flags([*flags, "envpool/own.py:Own"], {})
 
 
 HARMLESS = {"symbol": "NASDAQ:AAPL", "host": "localhost:8080"}
@@ -247,28 +247,28 @@ def test_what_was_confirmed_holds_for_those_values_of_that_folder_from_the_same_
 ) -> None:
     monkeypatch.chdir(tmp_path)
     spec = EnvSpec("Own-v0", ArraySpace.box((3,)), ArraySpace.discrete(2))
-    monkeypatch.setattr("zerobeast.plan.settle.spec_of", lambda _: spec)
+    monkeypatch.setattr("zerobeast.plan.resolution.fetch_spec", lambda _: spec)
     unasked = {"spec_for": lambda _: spec, "first_check": lambda _: [], "padded": lambda config: config}
     for name, instead in unasked.items():
-        monkeypatch.setattr(f"zerobeast.plan.prepare.{name}", instead)
+        monkeypatch.setattr(f"zerobeast.plan.preparation.{name}", instead)
     kwargs = json.dumps(HARMLESS)
-    run = settled(Path("runs"), "--name=own", "--env=Own-v0", f"--env.kwargs={kwargs}", "--preset=classic")
-    with start.begun(run, {}, say=lambda _: None):
+    run = resolve_new_run(Path("runs"), "--name=own", "--env=Own-v0", f"--env.kwargs={kwargs}", "--preset=classic")
+    with start.prepare_fleet(run, {}, say=lambda _: None):
         pass
-    assert settled(Path("runs"), "--name", "own").config.env.kwargs == HARMLESS
-    gather(["--config", "runs/own/config.yaml", *flags_for(ALONE)], {})
-    with refused("run"):  # it has no checkpoint, and there is no other reason
+    assert resolve_new_run(Path("runs"), "--name", "own").config.env.kwargs == HARMLESS
+    resolve_flags(["--config", "runs/own/config.yaml", *flags_for(SAFE_VALUES)], {})
+    with refuses("run"):  # it has no checkpoint, and there is no other reason
         evaluate(["own"])
     moved = tmp_path / "runs" / "moved"
     shutil.copytree("runs/own", moved)
     other = (tmp_path / "runs/own/config.yaml").read_text().replace("NASDAQ:AAPL", "NASDAQ:EVIL")
     (tmp_path / "runs" / "own" / "other.yaml").write_text(other)
     for file in ("runs/moved/config.yaml", "runs/own/other.yaml"):
-        with refused("env.kwargs"):
-            gather(["--config", file], {})
+        with refuses("env.kwargs"):
+            resolve_flags(["--config", file], {})
     monkeypatch.chdir(moved)
-    with refused("env.kwargs"):
-        gather(["--config", "../own/config.yaml"], {})
+    with refuses("env.kwargs"):
+        resolve_flags(["--config", "../own/config.yaml"], {})
 
 
 def test_a_folder_from_elsewhere_needs_the_flag_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,10 +276,10 @@ def test_a_folder_from_elsewhere_needs_the_flag_once(tmp_path: Path, monkeypatch
     gift = ["--config", given_by_file(tmp_path, "Own-v0", HARMLESS)]
     without = json.dumps(dict.fromkeys(HARMLESS))
     for flags in ([], ["--env.kwargs", without], ["--env.kwargs", json.dumps(HARMLESS)]):
-        with refused("env.kwargs"):
-            gather(gift, {})
-        gather([*gift, *flags], {}) if flags else None
-    assert gather(gift, {}).config.env.kwargs == HARMLESS
+        with refuses("env.kwargs"):
+            resolve_flags(gift, {})
+        resolve_flags([*gift, *flags], {}) if flags else None
+    assert resolve_flags(gift, {}).config.env.kwargs == HARMLESS
 
 
 def test_what_a_file_gives_beside_a_flag_is_judged_as_if_it_stood_alone(
@@ -293,24 +293,26 @@ def test_what_a_file_gives_beside_a_flag_is_judged_as_if_it_stood_alone(
 
     only_host = {"host": HARMLESS["host"]}
     for flags, left in ((given(width=3), HARMLESS), (given(width=3, symbol=HARMLESS["symbol"]), only_host)):
-        with refused("env.kwargs", value=left):
-            gather(flags, {})
-        seen = gather(flags, {}, read_only=True)
+        with refuses("env.kwargs", value=left):
+            resolve_flags(flags, {})
+        seen = resolve_flags(flags, {}, read_only=True)
         assert list(trust.refusals_of(seen.config, seen.in_files)) == ["env.kwargs"], "as before environments are made"
-    replaced = gather(given(symbol="A", host=None, width=3), {})
+    replaced = resolve_flags(given(symbol="A", host=None, width=3), {})
     assert replaced.config.env.kwargs == {"symbol": "A", "width": 3}
     assert not trust.refusals_of(replaced.config, replaced.in_files)
-    gather(given(**HARMLESS, width=3), {})
-    assert gather(given(width=4), {}).config.env.kwargs == {**HARMLESS, "width": 4}, "the file's own are known by now"
+    resolve_flags(given(**HARMLESS, width=3), {})
+    assert resolve_flags(given(width=4), {}).config.env.kwargs == {**HARMLESS, "width": 4}, (
+        "the file's own are known by now"
+    )
 
 
 def test_the_files_of_what_was_confirmed_are_for_this_user_alone_and_bounded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(state, "MOST", 3)
+    monkeypatch.setattr(state, "MAX_DIGESTS", 3)
     for number in range(5):
-        confirmed.remember(tmp_path, {"env.kwargs": {"secret": f"text {number}"}})
+        confirmations.remember(tmp_path, {"env.kwargs": {"secret": f"text {number}"}})
     folder = tmp_path / "zerobeast" / "known"
     assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
     assert len(files := list(folder.iterdir())) == 3
@@ -318,13 +320,16 @@ def test_the_files_of_what_was_confirmed_are_for_this_user_alone_and_bounded(
     monkeypatch.setenv("XDG_STATE_HOME", "relative")  # to the folder one stands in, which others may have packed
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path)
-    confirmed.remember(tmp_path, {"env.kwargs": {"a": "b"}})
+    confirmations.remember(tmp_path, {"env.kwargs": {"a": "b"}})
     assert ((tmp_path / "home/.local/state/zerobeast/known").is_dir(), Path("relative").exists()) == (True, False)
 
 
 def test_an_evaluation_uses_nothing_of_a_run_that_reaches_or_admits_anyone(tmp_path: Path) -> None:
     given = {path: value for path, value in GIVEN.items() if not path.startswith("env.") and path != LEVELS}
     (tmp_path / "config.yaml").write_text(json.dumps(given))
-    config, alone = gather(["--config", str(tmp_path / "config.yaml"), *flags_for(ALONE)], {}).config, RunConfig()
+    config, alone = (
+        resolve_flags(["--config", str(tmp_path / "config.yaml"), *flags_for(SAFE_VALUES)], {}).config,
+        RunConfig(),
+    )
     assert (config.security, config.health) == (alone.security, alone.health)
     assert config.learner.endpoint == alone.learner.endpoint

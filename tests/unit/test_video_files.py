@@ -11,13 +11,13 @@ from PIL import Image, ImageSequence
 from tests.build.batches import REACH
 from tests.build.folders import policy_run
 from tests.helpers import no_file_longer_than
-from zerobeast.api.saved import load
+from zerobeast.api.policies import load
 from zerobeast.common.errors import ConfigError, DiskError, EnvError
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
 from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.playing import video_files
-from zerobeast.playing.outlook import Choice, Outlook, Span, outlook
-from zerobeast.playing.pictures import BAR, CURVE, PANEL, TAKEN, Moment, Painter
+from zerobeast.playing.pictures import BAR, CURVE, PANEL, TAKEN_COLOUR, Painter, VideoFrame
+from zerobeast.playing.step_summary import Choice, Span, StepSummary, summarize_step
 from zerobeast.playing.video_files import MAX_GIF_PICTURES, check_path, mp4, video_file
 
 
@@ -128,8 +128,8 @@ HYBRID = EnvSpec("Hybrid-v0", ArraySpace.box((3,)), CompositeSpace("dict", KINDS
 MASK = np.array([[True, False, True, True]])
 
 
-def moment(view: Outlook | None, size: tuple[int, int] = (210, 160), remark: str = "") -> Moment:
-    return Moment(np.full((*size, 3), 200, np.uint8), (), "Env-v0", 1234, -20.5, view, remark)
+def moment(view: StepSummary | None, size: tuple[int, int] = (210, 160), remark: str = "") -> VideoFrame:
+    return VideoFrame(np.full((*size, 3), 200, np.uint8), (), "Env-v0", 1234, -20.5, view, remark)
 
 
 def colours(picture: np.ndarray) -> set[str]:
@@ -152,7 +152,7 @@ def test_what_a_policy_of_any_kind_says_is_drawn(tmp_path: Path, algo: str, env:
     obs = np.ones((1, *env.obs.arrays[0].shape), np.float32)
     given = {"action_mask": MASK} if env is MASKED else {}
     actions, _ = policy.predict(obs, **given)
-    found = outlook(policy, obs, None, actions, **given)
+    found = summarize_step(policy, obs, None, actions, **given)
     assert heading in (found.heading, None)
     assert (found.value is None) == (env is REACH)
     for part in found.components:
@@ -165,7 +165,7 @@ def test_what_a_policy_of_any_kind_says_is_drawn(tmp_path: Path, algo: str, env:
             assert 0 <= low <= part.taken <= high <= 1
     kinds = sorted(type(part).__name__ for part in found.components)
     assert env is not HYBRID or kinds == ["Choice", "Choice", "Span", "Span"]
-    assert TAKEN in colours(Painter("run").draw(moment(found)))
+    assert TAKEN_COLOUR in colours(Painter("run").draw(moment(found)))
 
 
 @pytest.mark.parametrize(("size", "shown"), [((210, 160), (420, 320)), ((10, 10), (520, 520)), ((99, 999), (64, 640))])
@@ -175,8 +175,8 @@ def test_pictures_have_even_sides_and_a_panel(size: tuple[int, int], shown: tupl
     assert picture.shape == (max(400, shown[0]), shown[1] + PANEL, 3)
     assert not any(side % 2 for side in picture.shape[:2])
     assert painter.draw(moment(None, (30, 50))).shape == picture.shape, "one video has one size"
-    assert TAKEN in colours(picture), "the remark"
-    view = Outlook(1.0, "actions", [Choice(0, [], [])])
+    assert TAKEN_COLOUR in colours(picture), "the remark"
+    view = StepSummary(1.0, "actions", [Choice(0, [], [])])
     painter.begin("episode 2")
     first = painter.draw(moment(view))
     painter.draw(moment(view._replace(value=5.0)))
@@ -188,8 +188,8 @@ def test_pictures_have_even_sides_and_a_panel(size: tuple[int, int], shown: tupl
 def test_any_number_of_choices_and_components_fits(count: int) -> None:
     bars = np.linspace(0.1, 1.0, count).tolist()
     choice, span = Choice(0, bars, [f"{bar:.2f}" for bar in bars]), Span(0.5, (0.2, 0.8), "0.00")
-    view = Outlook(1.5, "action probabilities", [choice])
+    view = StepSummary(1.5, "action probabilities", [choice])
     drawn = Painter("a run with a name that is much longer than the panel is wide").draw(moment(view))
-    assert {TAKEN, CURVE} | ({BAR} if count > 1 else set()) <= colours(drawn)
+    assert {TAKEN_COLOUR, CURVE} | ({BAR} if count > 1 else set()) <= colours(drawn)
     for components in ([span] * count, [Choice(1, [0.3, 0.7], ["0.30", "0.70"]), Choice(1, [], [])] * count):
-        assert TAKEN in colours(Painter("run").draw(moment(Outlook(None, "actions", [*components]))))
+        assert TAKEN_COLOUR in colours(Painter("run").draw(moment(StepSummary(None, "actions", [*components]))))

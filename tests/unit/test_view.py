@@ -15,7 +15,7 @@ from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.launcher.pages import Snapshot
 from zerobeast.launcher.screen import make_screen
-from zerobeast.launcher.view import line, screen, summary
+from zerobeast.launcher.view import format_line, format_summary, render_screen
 
 PONG = "PongNoFrameskip-v4"
 NAME = f"{PONG}-impala-20260131-120000"
@@ -44,7 +44,7 @@ def fits(text: str) -> bool:
 
 
 def test_the_screen_shows_every_figure_at_80_columns() -> None:
-    text = text_of(screen(RUN, snapshot()))
+    text = text_of(render_screen(RUN, snapshot()))
     assert fits(text)
     for figure in (
         RUN.name,
@@ -64,7 +64,7 @@ def test_the_screen_shows_every_figure_at_80_columns() -> None:
 
 @pytest.mark.parametrize(("tasks", "shown"), [(None, False), (3, False), ({"A-v0": 2.345, "B-v0": None}, True)])
 def test_a_run_of_several_environments_has_a_line_for_their_returns(tasks: Any, shown: bool) -> None:
-    text = text_of(screen(RUN, snapshot(learner=LEARNER | {"mean_return_100_by_task": tasks})))
+    text = text_of(render_screen(RUN, snapshot(learner=LEARNER | {"mean_return_100_by_task": tasks})))
     assert ("A-v0 2.35, B-v0 -" in text, "of each" in text) == (shown, shown)
 
 
@@ -72,8 +72,8 @@ def test_a_run_of_several_environments_has_a_line_for_their_returns(tasks: Any, 
 def test_a_missing_or_absurd_number_shows_as_a_dash(broken: Any) -> None:
     page = dict.fromkeys(LEARNER, broken) | {"state": "ready"}
     shown = snapshot(learner=page, broker={"state": "ready", "batch_rows_mean": broken})
-    assert "-/10,000,000 agent steps  -, ETA -" in text_of(screen(RUN, shown))
-    assert line(RUN, shown).startswith("-/10,000,000 agent steps | -, ETA - | return -, - episodes | - steps/s")
+    assert "-/10,000,000 agent steps  -, ETA -" in text_of(render_screen(RUN, shown))
+    assert format_line(RUN, shown).startswith("-/10,000,000 agent steps | -, ETA - | return -, - episodes | - steps/s")
 
 
 BEGINS = "1,234,567/10,000,000 agent steps | 12.3%, ETA 1:58:20 | return -3.46, 1,500 episodes | "
@@ -97,16 +97,16 @@ SILENT = ServiceView("evaluator 0", "evaluator", {"state": "ready"}, silent_s=30
     ],
 )
 def test_a_line_shows_how_well_the_run_does_and_any_service_that_has_trouble(shown: Snapshot, text: str) -> None:
-    assert line(RUN, shown).startswith(text)
-    full = line(RUN, snapshot(), full=True)
+    assert format_line(RUN, shown).startswith(text)
+    full = format_line(RUN, snapshot(), full=True)
     assert full.startswith(f"{BEGINS}{RATES} | lag 1.2 mean 3 max | 7 updates | batch 27.5/256 | queue 12/64 | env")
 
 
 def test_a_run_that_stops_shows_that_and_no_longer_what_limits_it() -> None:
-    text = text_of(screen(RUN, snapshot(), stopping=True), width=120)
+    text = text_of(render_screen(RUN, snapshot(), stopping=True), width=120)
     assert ("stopping" in text, "-bound" in text) == (True, False)
-    assert line(RUN, snapshot(), stopping=True) == f"{BEGINS}{RATES} | stopping"
-    whole = summary(RUN, LEARNER | {"agent_steps": 10_000_000}, 60, finished=True)
+    assert format_line(RUN, snapshot(), stopping=True) == f"{BEGINS}{RATES} | stopping"
+    whole = format_summary(RUN, LEARNER | {"agent_steps": 10_000_000}, 60, finished=True)
     assert all(part in whole for part in ("10,000,000", "100 episodes -3.46", "0:01:00"))
 
 

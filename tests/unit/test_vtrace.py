@@ -10,13 +10,13 @@ from torch import Tensor
 
 from tests.build.batches import generator
 from zerobeast.rl.algos.impala.config import SPEC
-from zerobeast.rl.learning.returns import shaped
+from zerobeast.rl.learning.returns import shape_rewards
 from zerobeast.rl.ops.losses import (
     baseline_loss,
     clipped_baseline_loss,
     masked_reduce,
-    normalized,
     policy_gradient_loss,
+    standardize,
 )
 from zerobeast.rl.ops.vtrace import VTrace, vtrace
 
@@ -182,10 +182,10 @@ def test_a_clipped_value_counts_where_it_is_worse() -> None:
 
 def test_normalised_entries_have_mean_0_and_deviation_1_where_they_count(entries: Tensor) -> None:
     soiled = entries.masked_fill(~SOME, 1e9)
-    valid = normalized(soiled, SOME)[SOME]
+    valid = standardize(soiled, SOME)[SOME]
     assert valid.mean().item() == pytest.approx(0.0, abs=1e-12)
     assert valid.std(correction=0).item() == pytest.approx(1.0, abs=1e-6)
-    assert not normalized(torch.full_like(entries, 3.0), SOME)[SOME].any(), "nothing to tell apart"
+    assert not standardize(torch.full_like(entries, 3.0), SOME)[SOME].any(), "nothing to tell apart"
 
 
 @pytest.mark.parametrize("clipping", ["none", "abs_one", "soft_asymmetric"])
@@ -197,4 +197,4 @@ def test_rewards_are_scaled_then_clipped(clipping: str) -> None:
         "soft_asymmetric": [(5.0 if r > 0 else 1.5) * math.tanh(scale * r / 5.0) for r in rewards],
     }
     settings = SPEC.settings.model_validate({"reward_clipping": clipping, "reward_scale": scale})
-    torch.testing.assert_close(shaped(torch.tensor(rewards), settings), torch.tensor(by_hand[clipping]))
+    torch.testing.assert_close(shape_rewards(torch.tensor(rewards), settings), torch.tensor(by_hand[clipping]))

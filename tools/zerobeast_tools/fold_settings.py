@@ -13,7 +13,7 @@ BASE = "base.yaml"
 Entry = tuple[str, str]  #: section and text
 
 
-def entries(text: str) -> Iterator[Entry]:
+def split_entries(text: str) -> Iterator[Entry]:
     """Section and text of each entry of a file as `dump` writes it; those outside of any have the section ""."""
     section, found = "", list[Entry]()
     for line in text.splitlines(keepends=True):
@@ -28,7 +28,7 @@ def entries(text: str) -> Iterator[Entry]:
     yield from found
 
 
-def written(entries: list[Entry]) -> str:
+def join_entries(entries: list[Entry]) -> str:
     """The text of a file with these entries."""
     sections = dict.fromkeys(section for section, _ in entries)
     return "".join(
@@ -38,25 +38,27 @@ def written(entries: list[Entry]) -> str:
 
 def fold(folder: Path) -> None:
     """Fold the settings of the runs in a folder."""
-    files = {file: [*entries(file.read_text())] for file in sorted(folder.glob("*/config.yaml"))}
+    files = {file: [*split_entries(file.read_text())] for file in sorted(folder.glob("*/config.yaml"))}
     if not files or (folder / BASE).exists():
         sys.exit(f"{folder}: expected runs, and no {BASE} yet")
-    shared = common(files.values())
-    (folder / BASE).write_text(written(shared))
+    shared = common_entries(files.values())
+    (folder / BASE).write_text(join_entries(shared))
     by_algo: dict[str, dict[Path, list[Entry]]] = {}
     for file, found in files.items():
         algo = next((text.split()[1] for section, text in found if not section and text.startswith("algo:")), "")
         by_algo.setdefault(algo, {})[file] = found
     for algo, own in by_algo.items():
-        alike = common(own.values()) if len(own) > 1 and len(by_algo) > 1 else shared
+        alike = common_entries(own.values()) if len(own) > 1 and len(by_algo) > 1 else shared
         name = BASE if alike == shared else f"{algo}.yaml"
         if alike != shared:
-            (folder / name).write_text(f"base: {BASE}\n" + written([entry for entry in alike if entry not in shared]))
+            (folder / name).write_text(
+                f"base: {BASE}\n" + join_entries([entry for entry in alike if entry not in shared])
+            )
         for file, found in own.items():
-            file.write_text(f"base: ../{name}\n" + written([entry for entry in found if entry not in alike]))
+            file.write_text(f"base: ../{name}\n" + join_entries([entry for entry in found if entry not in alike]))
 
 
-def common(files: Iterable[Sequence[Entry]]) -> list[Entry]:
+def common_entries(files: Iterable[Sequence[Entry]]) -> list[Entry]:
     """The entries that all have."""
     first, *others = files
     return [entry for entry in first if all(entry in other for other in others)]

@@ -13,18 +13,18 @@ from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import Any, Self
 
-from zerobeast.common.config.load import dump, gather
+from zerobeast.common.config.load import dump, resolve_flags
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
-from zerobeast.common.process.roles import STOPPING
+from zerobeast.common.process.roles import STOPPING_ORDER
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.child import Child, await_end, stop
 from zerobeast.launcher.fleet import Fleet
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast.plan.placement import groups_of
-from zerobeast.plan.processes import socket
-from zerobeast.plan.spaces import padded, spec_of
+from zerobeast.plan.processes import socket_endpoint
+from zerobeast.plan.spaces import fetch_spec, pad_config
 from zerobeast_tools.watched_run import WatchedRun
 
 STOP_LIMIT_S = 10.0  #: for all services to end in order
@@ -32,13 +32,13 @@ END_LIMIT_S = 60.0  #: for a service that is ended on its own, even on a busy ma
 PORTS = {"envserver": 5550, "broker": 5555, "learner": 5560}
 
 
-def settings(flags: Sequence[str]) -> RunConfig:
+def load_settings(flags: Sequence[str]) -> RunConfig:
     """Load the configuration from flags.
 
     Raises:
       ConfigError: a setting is wrong.
     """
-    return padded(gather(flags, os.environ, describe=spec_of, groups=groups_of).config)
+    return pad_config(resolve_flags(flags, os.environ, describe=fetch_spec, groups=groups_of).config)
 
 
 @contextlib.contextmanager
@@ -92,7 +92,7 @@ class ThrowawayRun(WatchedRun, Fleet):
         own: Sequence[str] = (),
         placement: str = "apart",
     ) -> None:
-        config = settings([*flags, "--name", "run", "--root", str(folder), "--total_steps", str(10**9)])
+        config = load_settings([*flags, "--name", "run", "--root", str(folder), "--total_steps", str(10**9)])
         if config.local.placement == "serial":
             raise ConfigError("local.placement is serial, expected one of several processes: apart or fused")
         if config.local.placement == "auto":
@@ -136,7 +136,7 @@ class ThrowawayRun(WatchedRun, Fleet):
 
     @property
     def learner_endpoint(self) -> str:
-        return socket(self.folder, "learner")
+        return socket_endpoint(self.folder, "learner")
 
     def child(self, name: str) -> Child:
         """The process with a name such as "broker 1"."""
@@ -194,7 +194,7 @@ class ThrowawayRun(WatchedRun, Fleet):
     def retire(self) -> dict[str, int]:
         """Ask all services to end in order, actors first and the learner last; returns exit codes by name."""
         codes: dict[str, int] = {}
-        for role in STOPPING:
+        for role in STOPPING_ORDER:
             codes |= self.end([child.spec.name for child in self.children if child.spec.role == role], signal.SIGTERM)
         return codes
 

@@ -14,18 +14,18 @@ from typing import Any, NamedTuple
 import yaml
 
 from zerobeast import commands
-from zerobeast.common.config.load import gather
-from zerobeast.common.config.table import nested, value_at
+from zerobeast.common.config.load import resolve_flags
+from zerobeast.common.config.settings_table import nest, value_at
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.process.terminal import write
 from zerobeast.common.settings import RunConfig
 from zerobeast.plan.placement import THREADS, placement_of
-from zerobeast.plan.spaces import spec_of
+from zerobeast.plan.spaces import fetch_spec
 from zerobeast_tools.bench.train import measure as measure_training
 
 PRECISIONS = ("broker.precision", "learner.precision")  #: varied together
-CLEARLY = 1.05  #: times faster, above which a change is more than noise
+CLEAR_FACTOR = 1.05  #: times faster, above which a change is more than noise
 
 Values = dict[str, Any]  #: path of a setting -> value
 
@@ -79,7 +79,7 @@ Measure = Callable[[Values], Trial]
 
 def main(argv: list[str]) -> int:
     """Run `beast tune`. Raises ConfigError if a flag is wrong, or nothing trained at all."""
-    parser = commands.parser("beast tune", __doc__)
+    parser = commands.make_parser("beast tune", __doc__)
     parser.add_argument("--only", default=",".join(DIMENSIONS), help="groups of settings to vary; default %(default)s")
     parser.add_argument(
         "--seconds", type=float, default=15.0, help="seconds to measure each combination; default %(default)g"
@@ -90,7 +90,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--out", type=Path, default=Path("tuned.yaml"), help="file to write; default %(default)s")
     options, flags = parser.parse_known_args(argv)
     names = _names(options.only)
-    loaded = gather(flags, os.environ, describe=spec_of)
+    loaded = resolve_flags(flags, os.environ, describe=fetch_spec)
     given = {path for path, origin in loaded.origins.items() if origin.startswith("flag")}
 
     def measure(values: Values) -> Trial:
@@ -100,7 +100,7 @@ def main(argv: list[str]) -> int:
         except BeastError:
             rate = 0.0
         if "threads" in names:
-            values = {**placement_of(gather([*flags, *chosen], os.environ).config).threads, **values}
+            values = {**placement_of(resolve_flags([*flags, *chosen], os.environ).config).threads, **values}
         described = "  ".join(f"{path} {value}" for path, value in values.items())
         write(f"{rate:9.0f}  {described}")
         return Trial(values, rate)
@@ -108,7 +108,7 @@ def main(argv: list[str]) -> int:
     best = climb(_start(loaded.config, names), names, given, measure)
     if not best.rate:
         raise ConfigError("no combination could be trained; `beast train` with the same flags shows why")
-    write_atomically(options.out, yaml.safe_dump(nested(best.values), sort_keys=False), durable=True)
+    write_atomically(options.out, yaml.safe_dump(nest(best.values), sort_keys=False), durable=True)
     write(f"fastest: {best.rate:.0f} agent steps a second; beast train --config {options.out}")
     return 0
 
@@ -132,7 +132,7 @@ def climb(start: Values, names: list[str], given: set[str], measure: Measure) ->
                     continue
                 tried.append(values)
                 trial = measure(values)
-                if trial.rate > CLEARLY * best.rate:
+                if trial.rate > CLEAR_FACTOR * best.rate:
                     best, improved = trial, True
                     break
     return best

@@ -3,14 +3,14 @@
 import os
 from typing import Any
 
-from zerobeast.api.words import in_python
+from zerobeast.api.python_terms import translate_errors
 from zerobeast.common.config.load import Request, resolve
-from zerobeast.common.config.values import with_env
+from zerobeast.common.config.plain_values import add_env
 from zerobeast.common.plugins import refuse_imported, reread
-from zerobeast.plan.spaces import findings
+from zerobeast.plan.spaces import fetch_findings
 
 
-@in_python
+@translate_errors
 def check(env: Any, /, **settings: Any) -> list[tuple[str, str]]:
     """Play an environment at random for up to 8 seconds, in a process of its own, as `beast check` does.
 
@@ -25,4 +25,4 @@ def check(env: Any, /, **settings: Any) -> list[tuple[str, str]]:
     """
     refuse_imported("checks an environment")
     reread()
-    return findings(resolve(Request.of_values(with_env(env, settings), os.environ)).config)
+    return fetch_findings(resolve(Request.of_values(add_env(env, settings), os.environ)).config)

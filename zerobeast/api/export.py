@@ -20,15 +20,15 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from zerobeast.api.saved import evaluate, load
-from zerobeast.common.config import confirmed, trust
+from zerobeast.api.policies import evaluate, load
+from zerobeast.common.config import confirmations, trust
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, run_files
-from zerobeast.common.files.atomic import explained
+from zerobeast.common.files.atomic import explain_os_errors
 from zerobeast.common.files.evaluations import Row
 from zerobeast.common.text import did_you_mean, without_folders
 from zerobeast.exporting import weights
-from zerobeast.exporting.card import card
+from zerobeast.exporting.card import format_card
 from zerobeast.version import __version__
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ KINDS = ("safetensors", "onnx")
 #: packages that matter to a policy
 PACKAGES = ("torch", "numpy", "gymnasium", "ale-py", "MinAtar", "mujoco", "Box2D", "envpool")
 #: how a policy is loaded for that: in full precision, on the device that traces graphs
-HOW = {"broker": {"device": "cpu", "precision": "float32"}}
+EXPORT_SETTINGS = {"broker": {"device": "cpu", "precision": "float32"}}
 
 
 def export(
@@ -70,10 +70,12 @@ def export(
     Raises:
       BeastError: the run cannot be loaded, evaluated or exported, for the reason it gives.
     """
-    return hand_on(load(run, algo=algo, **{**settings, **HOW}), out, to, episodes=episodes, say=say)
+    return export_policy(load(run, algo=algo, **{**settings, **EXPORT_SETTINGS}), out, to, episodes=episodes, say=say)
 
 
-def hand_on(policy: Policy, out: str | Path | None, to: str, *, episodes: int, say: Callable[[str], None]) -> Path:
+def export_policy(
+    policy: Policy, out: str | Path | None, to: str, *, episodes: int, say: Callable[[str], None]
+) -> Path:
     """As `export`, of a policy that is loaded."""
     kinds = [kind.strip() for kind in to.split(",")]
     if unknown := [kind for kind in kinds if kind not in KINDS]:
@@ -89,32 +91,32 @@ def hand_on(policy: Policy, out: str | Path | None, to: str, *, episodes: int, s
     if episodes:
         rows = [evaluate(policy, task, episodes).row() for task in policy.config.env.tasks]
     else:
-        found = evaluations.of_kind(evaluations.read(run or place), kind)
+        found = evaluations.filter_by_actions(evaluations.read_evaluations(run or place), kind)
         best = {"best_of": len({row["agent_steps"] for row in found})} if run_files.is_best(policy.checkpoint) else {}
         rows = [row | best for row in found if row["agent_steps"] == steps and row.get("returns")]
     rows = [row | {name: without_folders(row[name]) for name in evaluations.TEXTS if row.get(name)} for row in rows]
     if not rows:
         say("the card has no evaluation, because the run has none of this policy: --episodes 10 evaluates it now")
     graph = _graph(policy, say) if "onnx" in kinds else None
-    with explained(f"{place} cannot be written"):
+    with explain_os_errors(f"{place} cannot be written"):
         place.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".export-", dir=place.parent) as temporary:
             folder = Path(temporary, place.name)
             folder.mkdir()
-            for video in run_files.videos(run or place):
-                if video.stem == evaluations.video(steps, kind).stem:
+            for video in run_files.list_videos(run or place):
+                if video.stem == evaluations.video_path(steps, kind).stem:
                     shutil.copyfile(video, folder / f"replay{video.suffix}")
             _fill(folder, policy, rows, graph, with_weights="safetensors" in kinds)
             folder.rename(place)
-    refused, values = trust.refusals_of(policy.config, policy.in_files), trust.decisive(policy.config)
-    confirmed.remember(place, {path: value for path, value in values.items() if path not in refused})
+    refused, values = trust.refusals_of(policy.config, policy.in_files), trust.decisive_values(policy.config)
+    confirmations.remember(place, {path: value for path, value in values.items() if path not in refused})
     return place
 
 
 def _graph(policy: Policy, say: Callable[[str], None]) -> Graph:
     from zerobeast.exporting import graph
 
-    found = graph.export(policy)
+    found = graph.export_graph(policy)
     say(f"{weights.GRAPH}: largest difference from torch on random inputs {found.difference:.2g}")
     if not policy.config.evaluate.greedy:
         say(f"{weights.GRAPH}: its actions are greedy, but the evaluations use sampled ones (evaluate.actions)")
@@ -123,14 +125,14 @@ def _graph(policy: Policy, say: Callable[[str], None]) -> Graph:
 
 def _fill(folder: Path, policy: Policy, rows: list[Row], graph: Graph | None, *, with_weights: bool) -> None:
     if with_weights:
-        weights.write(folder / weights.WEIGHTS, policy)
+        weights.write_weights(folder / weights.WEIGHTS, policy)
     ends: dict[str, dict[str, str]] = {}
     if graph:
         (folder / weights.GRAPH).write_bytes(graph.model)
         ends = {"inputs": graph.inputs, "outputs": graph.outputs}
     versions = {"zerobeast": __version__, "python": platform.python_version()}
     versions |= {each.name: each.version for each in distributions() if each.name in PACKAGES}
-    about = weights.describe(policy, versions=versions, evaluations=rows, onnx=ends)
+    about = weights.describe_policy(policy, versions=versions, evaluations=rows, onnx=ends)
     (folder / weights.CONFIG).write_text(about, encoding="utf-8")
-    text = card(policy, rows, versions, ends, with_weights=with_weights)
+    text = format_card(policy, rows, versions, ends, with_weights=with_weights)
     (folder / weights.CARD).write_text(text, encoding="utf-8")

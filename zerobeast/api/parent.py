@@ -1,7 +1,7 @@
 """Which run a command or call is to begin from."""
 
 from zerobeast.common.config.request import Request
-from zerobeast.plan.parent import Parent, read
+from zerobeast.plan.parent import Parent, load_parent
 
 
 def parent_of(request: Request) -> Parent | None:
@@ -14,6 +14,6 @@ def parent_of(request: Request) -> Parent | None:
     name = request.value("from_run")
     if not name:
         return None
-    from zerobeast.api.saved import find
+    from zerobeast.api.policies import find_policy
 
-    return read(name, find(name, request.value("root")))
+    return load_parent(name, find_policy(name, request.value("root")))

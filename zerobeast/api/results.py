@@ -6,14 +6,14 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zerobeast.api.saved import find, open_policy
+from zerobeast.api.policies import find_policy, open_policy
 from zerobeast.common.config.request import Request
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations, run_files
 from zerobeast.common.files.links_outside import refuse_links_outside
 from zerobeast.common.plugins import refuse_imported
-from zerobeast.results.shown import Names, chosen, compared, silent
-from zerobeast.results.table import table
+from zerobeast.results.data_frame import to_data_frame
+from zerobeast.results.reports import Names, compare_groups, ignore_remark, select_runs
 
 if TYPE_CHECKING:
     from zerobeast.playing.policy import Policy
@@ -45,8 +45,10 @@ def compare(
     Raises:
       ConfigError: there is no such run, or there is nothing to compare.
     """
-    found, of = chosen(runs, root, of, env, silent)
-    return table(compared(found, of, env=env, by_env=by_env, each=each, at=at, threshold=threshold, say=silent))
+    found, of = select_runs(runs, root, of, env, ignore_remark)
+    return to_data_frame(
+        compare_groups(found, of, env=env, by_env=by_env, each=each, at=at, threshold=threshold, say=ignore_remark)
+    )
 
 
 def record(
@@ -76,13 +78,15 @@ def record(
         raise ConfigError(argument="out", value=out, expected="a file: .mp4 or .gif")
     actions = None if deterministic is None else "greedy" if deterministic else "sampled"
     request = Request.of_values({**settings, "evaluate.actions": actions}, os.environ)
-    policy = open_policy(find(run, request.value("root")), request)
-    return recorded(policy, out, episodes, lambda _episode, _steps: None)[0]
+    policy = open_policy(find_policy(run, request.value("root")), request)
+    return record_policy(policy, out, episodes, lambda _episode, _steps: None)[0]
 
 
-def recorded(policy: Policy, out: str | os.PathLike[str] | None, episodes: int, watch: Watch) -> tuple[Path, Recording]:
+def record_policy(
+    policy: Policy, out: str | os.PathLike[str] | None, episodes: int, watch: Watch
+) -> tuple[Path, Recording]:
     """As `record`, of a policy that is loaded, in the environments of its settings."""
-    own = evaluations.video(policy.agent_steps, policy.config.evaluate.actions)
+    own = evaluations.video_path(policy.agent_steps, policy.config.evaluate.actions)
     if out:
         path = Path(out).expanduser()
     elif folder := run_files.saver_of(policy.checkpoint):
@@ -90,6 +94,6 @@ def recorded(policy: Policy, out: str | os.PathLike[str] | None, episodes: int, 
         path = folder / own
     else:
         path = policy.checkpoint.with_name(f"{policy.checkpoint.stem}-{own.name}")
-    from zerobeast.playing.video import record as play_and_record
+    from zerobeast.playing.video import record_video as play_and_record
 
     return path, play_and_record(policy, policy.config, path, episodes=episodes, watch=watch)

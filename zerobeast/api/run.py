@@ -13,22 +13,22 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
-from zerobeast.api.news import News, Row
-from zerobeast.api.saved import load
-from zerobeast.api.words import in_python
+from zerobeast.api.policies import load
+from zerobeast.api.python_terms import translate_errors
+from zerobeast.api.run_events import Row, RunEvents
 from zerobeast.common.config import live, trust
 from zerobeast.common.config.layers import leaves
 from zerobeast.common.config.load import Request, resolve
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import episodes, evaluations, metrics, requests, run_files
 from zerobeast.common.health import figures
-from zerobeast.common.health.pages import announced_page
+from zerobeast.common.health.pages import fetch_announced_page
 from zerobeast.common.settings import RunConfig
-from zerobeast.launcher import attached
-from zerobeast.plan.run_folder import claimed
-from zerobeast.results.overview import RUNNING, folders, state
-from zerobeast.results.run import read
-from zerobeast.results.table import table
+from zerobeast.launcher import foreign_processes
+from zerobeast.plan.run_folder import lock_folder
+from zerobeast.results.data_frame import to_data_frame
+from zerobeast.results.overview import RUNNING, find_folders, run_state
+from zerobeast.results.run_results import load_run
 
 if TYPE_CHECKING:
     from zerobeast.playing.policy import Policy
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 TURN_S = 0.2  #: how late a callback is
 TRIES = 3  #: of a question whether a run of another process goes on
-NEWEST = ("agent_steps_per_s", "episodes", "mean_return_100", "loss", "entropy", "episodes_lost")
+NEWEST_COLUMNS = ("agent_steps_per_s", "episodes", "mean_return_100", "loss", "entropy", "episodes_lost")
 
 
 class Status(NamedTuple):
@@ -56,9 +56,11 @@ class Status(NamedTuple):
     def __str__(self) -> str:
         if not self.total_steps:
             return self.state
-        page = dict(zip(NEWEST, self[3:], strict=True)) | {"agent_steps": self.agent_steps}
-        known = figures.progress(self.total_steps, page)
-        names = [name for name in figures.FIRST if name in known and (name != "done" or self.state == "training")]
+        page = dict(zip(NEWEST_COLUMNS, self[3:], strict=True)) | {"agent_steps": self.agent_steps}
+        known = figures.format_progress(self.total_steps, page)
+        names = [
+            name for name in figures.FIRST_FIGURES if name in known and (name != "done" or self.state == "training")
+        ]
         return f"{self.state}: {' | '.join(known[name] for name in names)}"
 
 
@@ -82,16 +84,16 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
 
     decided: Mapping[str, Any] = MappingProxyType({})
 
-    @in_python
+    @translate_errors
     def __init__(
         self,
-        name: str | os.PathLike[str] = run_files.LATEST,
+        name: str | os.PathLike[str] = run_files.LATEST_FILE,
         root: str | os.PathLike[str] | None = None,
-        callbacks: Given = None,
+        callbacks: CallbacksArgument = None,
     ) -> None:
-        self.folder = run_files.find(os.fspath(name), run_files.root_of(root))
-        told = [*each_of(callbacks)]
-        self._news = News(self.folder, told) if told else None
+        self.folder = run_files.find_run(os.fspath(name), run_files.root_of(root))
+        told = [*list_callbacks(callbacks)]
+        self._news = RunEvents(self.folder, told) if told else None
 
     def __repr__(self) -> str:
         return f"<Run {self.name!r}, {self.status()}, in {self.folder}>"
@@ -108,24 +110,24 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         return self.folder.name
 
     @property
-    @in_python
+    @translate_errors
     def config(self) -> RunConfig:
         """The settings of the run. Raises ConfigError if its file has values that cannot be read here."""
         file = self.folder / run_files.CONFIG
-        request = Request(files=[str(file)]).with_values({**trust.ALONE, **self.decided}, "this process")
+        request = Request(files=[str(file)]).with_values({**trust.SAFE_VALUES, **self.decided}, "this process")
         return resolve(request, read_only=True).config
 
     def status(self) -> Status:
         """The newest figures, from the health page of the learner if the run trains now, or else from its folder."""
         now = self._state()
-        place = self.folder / run_files.SERVICES / attached.FIRST
-        page = (now == RUNNING and announced_page(place, remote=False)) or {}
-        final = metrics.last(self.folder)  # a page may be a second old; the last row is the end itself
+        place = self.folder / run_files.SERVICES / foreign_processes.LEARNER_STATUS
+        page = (now == RUNNING and fetch_announced_page(place, remote=False)) or {}
+        final = metrics.read_last_row(self.folder)  # a page may be a second old; the last row is the end itself
         newest = {**page, **(final if final.get("agent_steps", 0) >= page.get("agent_steps", 0) else {})}
         steps = int(newest.get("agent_steps") or 0)
         if now == RUNNING:
             now = "finishing" if self._is_over() else "training" if self._trains(page, steps) else "starting"
-        return Status(now, steps, self._total, *(figures.number(newest, name) for name in NEWEST))
+        return Status(now, steps, self._total, *(figures.number(newest, name) for name in NEWEST_COLUMNS))
 
     def metrics(self) -> Any:
         """The rows of metrics.csv so far, oldest first, by name of the column; the learner's README describes them.
@@ -133,7 +135,7 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         Returns:
           a pandas.DataFrame if pandas is installed, or else a list of dicts; None stands for what is not known.
         """
-        return table(metrics.Rows(self.folder).new())
+        return to_data_frame(metrics.Rows(self.folder).new())
 
     def episodes(self) -> Any:
         """The training episodes so far, oldest first: agent_steps, env, return, length, and numbers of the last info.
@@ -141,7 +143,7 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         Returns:
           as `metrics`. Of a run with more than a million episodes or so, the first are no longer there.
         """
-        return table(episodes.read(self.folder))
+        return to_data_frame(episodes.read_episodes(self.folder))
 
     def evaluations(self) -> Any:
         """The rows of evaluations.csv so far, one for each policy and environment, oldest first.
@@ -149,9 +151,9 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         Returns:
           as `metrics`; returns and lengths of the episodes are lists.
         """
-        return table(evaluations.read(self.folder))
+        return to_data_frame(evaluations.read_evaluations(self.folder))
 
-    @in_python
+    @translate_errors
     def policy(self, which: str | int | None = None, **settings: Any) -> Policy:
         """A policy of the run.
 
@@ -180,11 +182,11 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
                 raise ConfigError(f"{name!r:.100} cannot be a column: expected {expected}")
             if not requests.is_number(value):
                 raise ConfigError(argument=name, value=value, expected="a finite number")
-        requests.post(self.folder, requests.LOG, {name: float(value) for name, value in values.items()})
+        requests.post_request(self.folder, requests.LOG, {name: float(value) for name, value in values.items()})
         if self._has_ended(0.0):
             self._log_rest()
 
-    @in_python
+    @translate_errors
     def set(self, **settings: Any) -> None:
         """Change settings while the run trains: `run.set(ppo={"entropy_cost": 0.001})`.
 
@@ -199,13 +201,13 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         Raises:
           ConfigError: the run was stopped, or one of them may not change, or not to this value.
         """
-        given = live.checked(self.config, dict(leaves(settings)))
+        given = live.check_changes(self.config, dict(leaves(settings)))
         if self._is_over():  # as whenever a callback gets the last row
             log.warning("run %r has taken its last step: %s has no effect", self.name, given)
         elif self._has_ended(0.0):
             raise ConfigError(f"run {self.name!r} has ended; `zerobeast.train` continues it with other settings")
         else:
-            requests.post(self.folder, requests.SET, given)
+            requests.post_request(self.folder, requests.SET, given)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for the end, and call the callbacks meanwhile, in this thread.
@@ -242,7 +244,7 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
     def _total(self) -> int:
         """Agent steps of the run in all; 0 if its settings cannot be read."""
         with contextlib.suppress(ConfigError):
-            total = read(self.folder).settings.get("total_steps")
+            total = load_run(self.folder).settings.get("total_steps")
             return total if isinstance(total, int) else 0
         return 0
 
@@ -253,7 +255,7 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
     def _has_ended(self, seconds: float) -> bool:
         """Whether the run has ended, or does so within this time; a busy learner may miss a question."""
         time.sleep(seconds)
-        return not any(attached.runs(self.folder) for _ in range(TRIES))
+        return not any(foreign_processes.is_running(self.folder) for _ in range(TRIES))
 
     def _conclude(self) -> None:
         """Tell what came last."""
@@ -267,20 +269,22 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
 
         if not [*(self.folder / run_files.REQUESTS).glob("*.json")]:
             return
-        with claimed(self.folder):  # which refuses a folder that leads elsewhere
-            asked = requests.take(self.folder)[requests.LOG]
-            if metrics.last(self.folder) and (logged := requests.to_log(self.folder, asked, self._taken())):
+        with lock_folder(self.folder):  # which refuses a folder that leads elsewhere
+            asked = requests.take_requests(self.folder)[requests.LOG]
+            if metrics.read_last_row(self.folder) and (
+                logged := requests.select_loggable(self.folder, asked, self._taken())
+            ):
                 amend(self.folder, logged)
 
     def _taken(self) -> Collection[str]:
         """Names that the learner uses in metrics.csv."""
         from zerobeast.services.learner.recorder import COLUMNS
 
-        return {*COLUMNS, *(metrics.read(self.folder).keys() - requests.logged(self.folder))}
+        return {*COLUMNS, *(metrics.read_metrics(self.folder).keys() - requests.read_logged_columns(self.folder))}
 
     def _state(self) -> str:
         """One of the states of `beast runs`."""
-        return state(self.folder, finished=self._is_over(), known=self._total > 0)
+        return run_state(self.folder, finished=self._is_over(), known=self._total > 0)
 
     def _trains(self, page: Mapping[str, Any], _steps: int) -> bool:
         """Whether a run that is running has begun to train."""
@@ -308,11 +312,11 @@ class Callbacks:
     on_checkpoint: Callable[[Run, Path], Any] | None = None
 
 
-One = Callbacks | Callable[[Run, Row], Any]  #: a function is an `on_update`
-Given = One | Sequence[One] | None  #: what `callbacks` of a call may be
+CallbackLike = Callbacks | Callable[[Run, Row], Any]  #: a function is an `on_update`
+CallbacksArgument = CallbackLike | Sequence[CallbackLike] | None  #: what `callbacks` of a call may be
 
 
-def each_of(given: Given) -> Iterator[Callbacks]:
+def list_callbacks(given: CallbacksArgument) -> Iterator[Callbacks]:
     """The callbacks that a caller has given.
 
     Raises:
@@ -335,6 +339,6 @@ def runs(root: str | os.PathLike[str] | None = None) -> list[Run]:
     """
     place = run_files.root_of(root)
     places = [place, *(journal.parent for journal in place.glob(f"*/{run_files.SWEEP}"))]
-    files = [folder / run_files.CONFIG for each in places for folder in folders(each) if run_files.is_run(folder)]
+    files = [folder / run_files.CONFIG for each in places for folder in find_folders(each) if run_files.is_run(folder)]
     begun = {file.parent: file.stat().st_mtime for file in files}
     return [Run(folder) for folder in sorted(begun, key=begun.__getitem__, reverse=True)]

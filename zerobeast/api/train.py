@@ -9,15 +9,15 @@ from typing import Any
 
 from zerobeast.api.parent import parent_of
 from zerobeast.api.progress import Progress
-from zerobeast.api.run import TURN_S, Given, Run, each_of
-from zerobeast.api.started import StartedRun, remark
+from zerobeast.api.run import TURN_S, CallbacksArgument, Run, list_callbacks
+from zerobeast.api.run_thread import StartedRun, log_remark
+from zerobeast.common.config.plain_values import add_env
 from zerobeast.common.config.request import Request
-from zerobeast.common.config.values import with_env
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import metrics
 from zerobeast.common.plugins import refuse_imported, reread
 from zerobeast.common.process.terminal import say
-from zerobeast.plan.settle import RunFlags, settle
+from zerobeast.plan.resolution import RunFlags, resolve_run
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def train(
     *,
     name: str | None = None,
     from_run: str | os.PathLike[str] | None = None,
-    callbacks: Given = None,
+    callbacks: CallbacksArgument = None,
     progress: bool = True,
     **settings: Any,
 ) -> Run:
@@ -76,7 +76,7 @@ def train(
             after = f"zb.Run({place}) opens the results so far, zb.train(name={place}) continues training"
             say(f"interrupted after {run.status().agent_steps:,} agent steps: {after}")
             raise
-    if progress and (lost := metrics.lost(run.folder)):
+    if progress and (lost := metrics.describe_lost_episodes(run.folder)):
         say(lost)
     return run
 
@@ -89,7 +89,7 @@ def start(
     *,
     name: str | None = None,
     from_run: str | os.PathLike[str] | None = None,
-    callbacks: Given = None,
+    callbacks: CallbacksArgument = None,
     **settings: Any,
 ) -> Run:
     """Start a run and return at once. It ends when this process does; `with zerobeast.start(...) as run:` stops it.
@@ -102,12 +102,12 @@ def start(
       ConfigError: nothing was started, for the reason it gives.
     """
     refuse_imported("starts a run")
-    told = [*each_of(callbacks)]
+    told = [*list_callbacks(callbacks)]
     own = {"algo": algo, "total_steps": total_steps, "name": name, "from_run": from_run}
     reread()
-    request = Request.of_values({**with_env(env, settings), **own}, os.environ, RunFlags)
+    request = Request.of_values({**add_env(env, settings), **own}, os.environ, RunFlags)
     now = datetime.now().astimezone()
-    settled = settle(request, now, say=remark, parent=parent_of(request))
-    if "env.id" not in settled.origins:
+    resolved = resolve_run(request, now, say=log_remark, parent=parent_of(request))
+    if "env.id" not in resolved.origins:
         raise ConfigError("env is missing: expected an id, a class or a function, or the name= of a run to continue")
-    return StartedRun(settled, os.environ, told)
+    return StartedRun(resolved, os.environ, told)

@@ -11,17 +11,17 @@ Exit code: 0 no errors; 1 errors; 2 no such environment.
 import os
 
 from zerobeast import commands
-from zerobeast.common.config.load import gather
+from zerobeast.common.config.load import resolve_flags
 from zerobeast.common.process.terminal import write
-from zerobeast.plan.spaces import findings
+from zerobeast.plan.spaces import fetch_findings
 
 
 def main(argv: list[str]) -> int:
     """Run `beast check`. Raises ConfigError if there is no such environment."""
-    parser = commands.parser("beast check", __doc__)
+    parser = commands.make_parser("beast check", __doc__)
     parser.add_argument("env", metavar="ENV", help="an id, or module:Name or file.py:Name for a custom environment")
     own, settings = parser.parse_known_args(argv)
-    found = findings(gather([f"--env={own.env}", *settings], os.environ).config)
+    found = fetch_findings(resolve_flags([f"--env={own.env}", *settings], os.environ).config)
     for level, sentence in found:
         write(f"{level:7}  {sentence}")
     return int(any(level == "error" for level, _ in found))

@@ -17,34 +17,34 @@ from zerobeast.cli.plot import add_runs
 from zerobeast.common.process.terminal import write
 from zerobeast.results import curves
 from zerobeast.results.comparison import Row, markdown
-from zerobeast.results.run import SavedRun
-from zerobeast.results.shown import chosen, compared
+from zerobeast.results.reports import compare_groups, select_runs
+from zerobeast.results.run_results import SavedRun
 
 
 def main(argv: list[str]) -> int:
     """Run `beast compare`. Raises ConfigError if the runs cannot be compared."""
-    parser = commands.parser("beast compare", __doc__)
+    parser = commands.make_parser("beast compare", __doc__)
     add_runs(parser)
     parser.add_argument(
-        "--threshold", type=commands.finite, metavar="R", help="also show when the runs reached this value"
+        "--threshold", type=commands.parse_finite, metavar="R", help="also show when the runs reached this value"
     )
     parser.add_argument(
-        "--at", type=commands.positive, metavar="STEPS", help="use the values after this many agent steps"
+        "--at", type=commands.parse_positive, metavar="STEPS", help="use the values after this many agent steps"
     )
     parser.add_argument("--each", action="store_true", help="one row per run")
     parser.add_argument("--json", action="store_true", help="print JSON instead of Markdown")
     flags, remarks = vars(parser.parse_args(argv)), list[str]()
     as_json, names = flags.pop("json"), flags.pop("runs")
-    runs, of = chosen(names, flags.pop("root"), flags.pop("of"), flags["env"], remarks.append)
-    rows = compared(runs, of, **flags, say=remarks.append)
-    text = json.dumps(rows, indent=1) + "\n" if as_json else _tables(rows, of, runs)
+    runs, of = select_runs(names, flags.pop("root"), flags.pop("of"), flags["env"], remarks.append)
+    rows = compare_groups(runs, of, **flags, say=remarks.append)
+    text = json.dumps(rows, indent=1) + "\n" if as_json else _format_tables(rows, of, runs)
     write(text, end="")
     write("".join(f"{remark}\n" for remark in remarks), sys.stderr, end="")
     return 0
 
 
-def _tables(rows: Sequence[Row], of: str, runs: Sequence[SavedRun]) -> str:
+def _format_tables(rows: Sequence[Row], of: str, runs: Sequence[SavedRun]) -> str:
     """Markdown, with a table for each kind of actions."""
     kinds = {row.get("actions"): [own for own in rows if own.get("actions") == row.get("actions")] for row in rows}
-    made = {kind: curves.ALL if kind is None else {"actions": kind} for kind in kinds}
-    return "\n".join(markdown(own, curves.meaning(of, runs, made[kind])) for kind, own in kinds.items())
+    made = {kind: curves.ALL_ROWS if kind is None else {"actions": kind} for kind in kinds}
+    return "\n".join(markdown(own, curves.describe_meaning(of, runs, made[kind])) for kind, own in kinds.items())

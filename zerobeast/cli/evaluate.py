@@ -20,10 +20,10 @@ from functools import partial
 from typing import Any
 
 from zerobeast import commands
-from zerobeast.api.saved import find, open_policy, played, with_new_episodes
-from zerobeast.common.config.layers import Given
+from zerobeast.api.policies import find_policy, open_policy, play_evaluations, reseed_evaluations
+from zerobeast.common.config.layers import GivenValue
 from zerobeast.common.config.request import Request
-from zerobeast.common.config.table import TREE
+from zerobeast.common.config.settings_table import TREE
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.process.terminal import write
@@ -35,18 +35,22 @@ QUIET_S = 5.0  #: between two lines about the progress while no episode ends
 
 def main(argv: list[str]) -> int:
     """Run `beast evaluate`. Raises BeastError if the run cannot be evaluated."""
-    parser = commands.parser("beast evaluate", __doc__)
+    parser = commands.make_parser("beast evaluate", __doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object per environment instead of a table")
-    own, request = playing(parser, argv, "evaluate.episodes", "env.opponent")
-    policy = open_policy(place := find(own.run, request.value("root")), request)
+    own, request = parse_play_flags(parser, argv, "evaluate.episodes", "env.opponent")
+    policy = open_policy(place := find_policy(own.run, request.value("root")), request)
     episodes = policy.config.evaluate.episodes
-    for found in played(policy, with_new_episodes(policy), request, lambda: _Announcer(episodes, rows=not own.json)):
-        result = {"run": place.name if run_files.is_run(place) else str(place), **described(found)}
+    for found in play_evaluations(
+        policy, reseed_evaluations(policy), request, lambda: _Announcer(episodes, rows=not own.json)
+    ):
+        result = {"run": place.name if run_files.is_run(place) else str(place), **evaluation_to_dict(found)}
         write(json.dumps(result) if own.json else _conclusion(result, episodes))
     return 0
 
 
-def playing(parser: argparse.ArgumentParser, argv: list[str], *more: str) -> tuple[argparse.Namespace, Request]:
+def parse_play_flags(
+    parser: argparse.ArgumentParser, argv: list[str], *more: str
+) -> tuple[argparse.Namespace, Request]:
     """The arguments of a command that plays episodes, and a request with the settings among them.
 
     Args:
@@ -68,11 +72,11 @@ def playing(parser: argparse.ArgumentParser, argv: list[str], *more: str) -> tup
             path="deterministic",
         )
     asked = {path: value for path, value in vars(own).items() if path in TREE and value is not None}
-    given = [Given(path, value, f"flag --{path}") for path, value in asked.items()]
+    given = [GivenValue(path, value, f"flag --{path}") for path, value in asked.items()]
     return own, replace(request, settings=[*request.settings, *given])
 
 
-def described(found: Evaluation) -> dict[str, Any]:
+def evaluation_to_dict(found: Evaluation) -> dict[str, Any]:
     """Every episode, statistics over all of them, and how they were played."""
     row = found.row()
     return {

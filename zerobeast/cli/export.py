@@ -11,16 +11,16 @@ Every setting of the run is a flag here too. Needs the extra zerobeast[export].
 import os
 
 from zerobeast import commands
-from zerobeast.api.export import HOW, KINDS, hand_on
-from zerobeast.api.saved import find, open_policy
+from zerobeast.api.export import EXPORT_SETTINGS, KINDS, export_policy
+from zerobeast.api.policies import find_policy, open_policy
+from zerobeast.common.config.plain_values import plain_values
 from zerobeast.common.config.request import Request
-from zerobeast.common.config.values import plain_values
 from zerobeast.common.process.terminal import say, write
 
 
 def main(argv: list[str]) -> int:
     """Run `beast export`. Raises BeastError if the run cannot be exported."""
-    parser = commands.parser("beast export", __doc__)
+    parser = commands.make_parser("beast export", __doc__)
     parser.add_argument("run", metavar="RUN")
     parser.add_argument(
         "--to", default=KINDS[0], metavar="KIND", help="safetensors, onnx or both, with a comma; default %(default)s"
@@ -30,7 +30,7 @@ def main(argv: list[str]) -> int:
     )
     parser.add_argument(
         "--episodes",
-        type=commands.positive,
+        type=commands.parse_positive,
         default=0,
         metavar="N",
         help="evaluate the policy in N episodes for the card",
@@ -38,8 +38,10 @@ def main(argv: list[str]) -> int:
     own, flags = parser.parse_known_args(argv)
     request = Request.of_flags(flags, os.environ)
     policy = open_policy(
-        find(own.run, request.value("root")), request.with_values(dict(plain_values(HOW)), "export"), read_only=True
+        find_policy(own.run, request.value("root")),
+        request.with_values(dict(plain_values(EXPORT_SETTINGS)), "export"),
+        read_only=True,
     )
-    out = hand_on(policy, own.out, own.to, episodes=own.episodes, say=say)
+    out = export_policy(policy, own.out, own.to, episodes=own.episodes, say=say)
     write(f"{out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
     return 0

@@ -13,19 +13,19 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.health.command import add_flags, show, view_at
 from zerobeast.common.health.figures import ServiceView
-from zerobeast.common.health.verdict import Verdict, healthy, judge
+from zerobeast.common.health.verdict import Verdict, is_healthy, judge
 from zerobeast.common.process.roles import ROLES, SERVICES
-from zerobeast.discovery import run
-from zerobeast.discovery.containers import NAMESPACE, gather, of_compose, of_kubernetes
+from zerobeast.discovery import folder_services
+from zerobeast.discovery.containers import NAMESPACE, find_compose_services, find_kubernetes_services, gather_views
 
 
 def main(argv: list[str]) -> int:
     """Run `beast health`. Raises ConfigError if there is nothing to look at."""
-    parser = commands.parser("beast health", __doc__)
+    parser = commands.make_parser("beast health", __doc__)
     parser.add_argument("role", nargs="?", choices=SERVICES, help="show only the services of this role")
     parser.add_argument("--run", metavar="NAME", help="a run that `beast train` started")
     commands.add_root(parser)
-    parser.add_argument("--remote", action="store_true", help=run.REMOTE)
+    parser.add_argument("--remote", action="store_true", help=folder_services.REMOTE_HELP)
     parser.add_argument("--compose", action="store_true", help="the compose project of this folder")
     parser.add_argument("--project", metavar="NAME", help="the compose project of this name")
     parser.add_argument("--kubernetes", action="store_true", help=f"the namespace {NAMESPACE} of a Kubernetes cluster")
@@ -37,22 +37,24 @@ def main(argv: list[str]) -> int:
         return [view for view in _views(flags) if flags.role in (None, view.role)]
 
     def judged(services: Sequence[ServiceView]) -> Verdict:
-        return _of_some(services, "") if flags.role else _of_pages(services) if flags.endpoint else judge(services)
+        return (
+            _judge_some(services, "") if flags.role else _judge_pages(services) if flags.endpoint else judge(services)
+        )
 
     return show(wanted, judged, watch=flags.watch, as_json_text=flags.json)
 
 
-def _of_pages(services: Sequence[ServiceView]) -> Verdict:
+def _judge_pages(services: Sequence[ServiceView]) -> Verdict:
     """The verdict on pages that were named one by one: on the run, unless some roles are missing."""
     missing = [role for role in ROLES if role not in {view.role for view in services}]
     if missing and all(view.role for view in services):  # a page that does not answer may be of any role
-        return _of_some(services, f"no verdict on the run without an --endpoint of {' and '.join(missing)}")
+        return _judge_some(services, f"no verdict on the run without an --endpoint of {' and '.join(missing)}")
     return judge(services)
 
 
-def _of_some(services: Sequence[ServiceView], sentence: str) -> Verdict:
+def _judge_some(services: Sequence[ServiceView], sentence: str) -> Verdict:
     """The verdict on some services without the others."""
-    return Verdict(sentence, good=all(map(healthy, services)))
+    return Verdict(sentence, good=all(map(is_healthy, services)))
 
 
 def _views(flags: argparse.Namespace) -> list[ServiceView]:
@@ -61,17 +63,17 @@ def _views(flags: argparse.Namespace) -> list[ServiceView]:
     """
     root = Path(flags.root).expanduser()
     if flags.endpoint:
-        return gather(lambda address: [view_at(address, flags.role or "")], flags.endpoint)
+        return gather_views(lambda address: [view_at(address, flags.role or "")], flags.endpoint)
     if flags.run:
-        return run.services_of(run_files.places(flags.run, root)[0], remote=flags.remote)
+        return folder_services.services_of(run_files.candidate_paths(flags.run, root)[0], remote=flags.remote)
     if flags.kubernetes or flags.namespace:
-        return of_kubernetes(flags.namespace or NAMESPACE)
+        return find_kubernetes_services(flags.namespace or NAMESPACE)
     if flags.compose or flags.project:
-        return of_compose(["-p", flags.project] if flags.project else [])
-    folder = run.newest(root)
-    here = run.services_of(folder, remote=flags.remote) if folder else []
+        return find_compose_services(["-p", flags.project] if flags.project else [])
+    folder = folder_services.find_newest(root)
+    here = folder_services.services_of(folder, remote=flags.remote) if folder else []
     try:
-        return here if any(view.page for view in here) else of_compose()
+        return here if any(view.page for view in here) else find_compose_services()
     except ConfigError as error:
         if here:
             return here

@@ -12,7 +12,7 @@ from zerobeast.common.transport import add_key, make_keys
 
 def main(argv: list[str]) -> int:
     """Run `beast keygen`. Raises ConfigError if the folder has keys already, none to add to, or cannot be written."""
-    parser = commands.parser("beast keygen", __doc__)
+    parser = commands.make_parser("beast keygen", __doc__)
     parser.add_argument("folder", type=Path, help="folder for public/ and secret/")
     parser.add_argument(
         "role", nargs="?", choices=SERVICES, help="add another key pair for this role, <role>-2 and so on"

@@ -24,11 +24,11 @@ from types import FrameType
 from zerobeast import commands
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.extras import how_to_install
-from zerobeast.common.files.atomic import explained
-from zerobeast.common.plugins import installed, load, reference_of
+from zerobeast.common.files.atomic import explain_os_errors
+from zerobeast.common.plugins import find_entry_points, load_reference, reference_of
 from zerobeast.common.process.environ import NO_PLUGINS, SAFE_PATH
 from zerobeast.common.process.logs import escape_remarks
-from zerobeast.common.process.signals import handled
+from zerobeast.common.process.signals import handle_signals
 from zerobeast.common.process.terminal import write
 from zerobeast.version import __version__
 
@@ -61,8 +61,12 @@ def main(argv: list[str] | None = None) -> int:
         if argv[:1] in (["--version"], ["-V"]):
             write(f"beast {__version__}")
         else:
-            known = COMMANDS if argv and argv[0] in COMMANDS else COMMANDS | TOOLS | commands.of_packages() | COMMANDS
-            code = commands.run("beast", __doc__, known, argv, _guarded)
+            known = (
+                COMMANDS
+                if argv and argv[0] in COMMANDS
+                else COMMANDS | TOOLS | commands.find_package_commands() | COMMANDS
+            )
+            code = commands.run_command("beast", __doc__, known, argv, _run_guarded)
     except BrokenPipeError:
         code = 128 + signal.SIGPIPE
     _flush()
@@ -84,13 +88,15 @@ def _flush() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _guarded(name: str, argv: list[str]) -> int:
+def _run_guarded(name: str, argv: list[str]) -> int:
     """Run a command; errors that are meant for the user become one sentence."""
     try:
-        with handled((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), _unwind):  # leaving no process and no folder
-            with explained("the current folder"):
+        with handle_signals(
+            (signal.SIGINT, signal.SIGTERM, signal.SIGHUP), _unwind
+        ):  # leaving no process and no folder
+            with explain_os_errors("the current folder"):
                 os.getcwd()
-            return call(name, argv)
+            return call_command(name, argv)
     except BeastError as error:
         code, sentence = error.exit_code, str(error)
     except ModuleNotFoundError as error:
@@ -102,7 +108,7 @@ def _guarded(name: str, argv: list[str]) -> int:
     return code
 
 
-def call(name: str, argv: list[str]) -> int:
+def call_command(name: str, argv: list[str]) -> int:
     """Run a command of ours, or one that an installed package brings.
 
     Raises:
@@ -110,10 +116,10 @@ def call(name: str, argv: list[str]) -> int:
     """
     if name in COMMANDS:
         return commands.run_module("zerobeast.cli", name, argv)
-    if name not in installed(commands.GROUP):
+    if name not in find_entry_points(commands.GROUP):
         raise ConfigError(TOOLS[name])
     what = f"command {name}"
-    return int(load(reference_of(commands.GROUP, name, what), what)(argv) or 0)
+    return int(load_reference(reference_of(commands.GROUP, name, what), what)(argv) or 0)
 
 
 def _unwind(number: int, _frame: FrameType | None) -> None:

@@ -11,20 +11,22 @@ from pathlib import Path
 
 from zerobeast import commands
 from zerobeast.common.process.terminal import write
-from zerobeast.results.shown import plot
+from zerobeast.results.reports import plot
 
 
 def main(argv: list[str]) -> int:
     """Run `beast plot`. Raises ConfigError if nothing was drawn."""
-    parser = commands.parser("beast plot", __doc__)
+    parser = commands.make_parser("beast plot", __doc__)
     add_runs(parser)
     parser.add_argument(
         "--x", default="steps", help="steps, frames, time or a column; several, with commas: one panel each"
     )
     parser.add_argument(
-        "--smooth", type=commands.positive, default=1, metavar="N", help="moving average over the last N points"
+        "--smooth", type=commands.parse_positive, default=1, metavar="N", help="moving average over the last N points"
     )
-    parser.add_argument("--threshold", type=commands.finite, metavar="R", help="draw a horizontal line at this value")
+    parser.add_argument(
+        "--threshold", type=commands.parse_finite, metavar="R", help="draw a horizontal line at this value"
+    )
     parser.add_argument("--title", default="", help="title of the picture")
     parser.add_argument("--dark", action="store_true", help="dark background")
     parser.add_argument(

@@ -18,9 +18,9 @@ The defaults are the run's `evaluate` settings. Every setting of the run is a fl
 import sys
 
 from zerobeast import commands
-from zerobeast.api.results import recorded
-from zerobeast.api.saved import find, open_policy
-from zerobeast.cli.evaluate import playing
+from zerobeast.api.policies import find_policy, open_policy
+from zerobeast.api.results import record_policy
+from zerobeast.cli.evaluate import parse_play_flags
 from zerobeast.common.process.terminal import write
 
 SHOW_STEPS = 500  #: between two lines about the progress
@@ -28,16 +28,16 @@ SHOW_STEPS = 500  #: between two lines about the progress
 
 def main(argv: list[str]) -> int:
     """Run `beast record`. Raises BeastError if there is no video."""
-    parser = commands.parser("beast record", __doc__)
+    parser = commands.make_parser("beast record", __doc__)
     parser.add_argument(
-        "--episodes", type=commands.positive, default=1, metavar="N", help="episodes per environment; default 1"
+        "--episodes", type=commands.parse_positive, default=1, metavar="N", help="episodes per environment; default 1"
     )
     parser.add_argument(
         "--out", metavar="FILE", help="file to write: .mp4, or .gif of at most 2 MB; default: see above"
     )
-    own, request = playing(parser, argv)
-    policy = open_policy(find(own.run, request.value("root")), request)
-    path, found = recorded(policy, own.out, own.episodes, _announce)
+    own, request = parse_play_flags(parser, argv)
+    policy = open_policy(find_policy(own.run, request.value("root")), request)
+    path, found = record_policy(policy, own.out, own.episodes, _announce)
     for number, (value, length) in enumerate(zip(found.returns, found.lengths, strict=True), 1):
         write(f"episode {number}: return {value:.2f}, {length:,} agent steps")
     if bounded := sum(found.bounded):

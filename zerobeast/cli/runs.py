@@ -20,38 +20,41 @@ from typing import Any
 from zerobeast import commands
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
-from zerobeast.common.health.figures import UNKNOWN, count, duration, size
-from zerobeast.common.health.table import aligned
+from zerobeast.common.health.figures import UNKNOWN, format_count, format_duration, format_size
+from zerobeast.common.health.service_table import align_columns
 from zerobeast.common.process.terminal import write
-from zerobeast.results.comparison import short
-from zerobeast.results.overview import folders, overview
-from zerobeast.sweeping.journal import summary
+from zerobeast.results.comparison import format_short
+from zerobeast.results.overview import find_folders, summarize_run
+from zerobeast.sweeping.journal import summarize_sweep
 
 HEADER = ("name", "env", "algo", "state", "steps", "of", "last", "best", "score of", "age", "size")
-LEFT = {"name", "env", "algo", "state", "score of"}
+LEFT_COLUMNS = {"name", "env", "algo", "state", "score of"}
 
 
 def main(argv: list[str]) -> int:
     """Run `beast runs`. Raises ConfigError if there is no such folder."""
-    parser = commands.parser("beast runs", __doc__)
+    parser = commands.make_parser("beast runs", __doc__)
     commands.add_root(parser)
     parser.add_argument("--json", action="store_true", help="print a JSON list instead of a table")
     flags = parser.parse_args(argv)
     now = time.time()
     root = Path(flags.root).expanduser()
     sweeps = [file.parent for file in sorted(root.glob(f"*/{run_files.SWEEP}"))]
-    found = [overview(folder, now) for folder in folders(root)]
+    found = [summarize_run(folder, now) for folder in find_folders(root)]
     for place in sweeps if flags.json else ():
-        found += [run | {"name": f"{place.name}/{run['name']}"} for run in (overview(f, now) for f in folders(place))]
+        found += [
+            run | {"name": f"{place.name}/{run['name']}"}
+            for run in (summarize_run(f, now) for f in find_folders(place))
+        ]
     found.sort(key=lambda run: run["age_s"])
     if flags.json:
         write(json.dumps(found, indent=1))
         return 0
     if found or not sweeps:
-        write(aligned([HEADER, *map(_cells, found)], LEFT) if found else f"no runs in {flags.root}")
+        write(align_columns([HEADER, *map(_cells, found)], LEFT_COLUMNS) if found else f"no runs in {flags.root}")
     for place in sweeps:
         try:
-            write(f"{summary(place)}: beast runs --root {shlex.quote(str(place))}")
+            write(f"{summarize_sweep(place)}: beast runs --root {shlex.quote(str(place))}")
         except ConfigError as error:
             write(str(error), sys.stderr)
     write("".join(f"{run['name']}: {run['trouble']}\n" for run in found if run["trouble"]), sys.stderr, end="")
@@ -59,8 +62,8 @@ def main(argv: list[str]) -> int:
 
 
 def _cells(run: Mapping[str, Any]) -> list[str]:
-    last, best = (UNKNOWN if run[name] is None else short(run[name]) for name in ("last_score", "best_score"))
+    last, best = (UNKNOWN if run[name] is None else format_short(run[name]) for name in ("last_score", "best_score"))
     scores = [last, best, UNKNOWN if run["last_score"] is None else run["score_of"]]
     about = [run["name"], run["env"] or UNKNOWN, run["algo"] or UNKNOWN, run["state"]]
-    steps = [count(run["agent_steps"]), count(run["total_steps"])]
-    return [*about, *steps, *scores, duration(run["age_s"]), size(run["size_bytes"])]
+    steps = [format_count(run["agent_steps"]), format_count(run["total_steps"])]
+    return [*about, *steps, *scores, format_duration(run["age_s"]), format_size(run["size_bytes"])]

@@ -24,19 +24,19 @@ from importlib import resources
 from pathlib import Path
 
 from zerobeast.api.parent import parent_of
-from zerobeast.cli.train import helped
+from zerobeast.cli.train import show_help
 from zerobeast.common.config.load import Request
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.process.terminal import say, write
 from zerobeast.common.settings import PLAIN, REACH, RunConfig, setting
-from zerobeast.discovery.containers import output
-from zerobeast.launcher.hosts import of_workers
-from zerobeast.plan.prepare import prepared
+from zerobeast.discovery.containers import read_output
+from zerobeast.launcher.hosts import worker_flags
+from zerobeast.plan.preparation import prepare_run
 from zerobeast.plan.processes import service_command, settings_flags
-from zerobeast.plan.settle import RunFlags, settle
-from zerobeast.rl.replay.disk import unfit
+from zerobeast.plan.resolution import RunFlags, resolve_run
+from zerobeast.rl.replay.disk import explain_unfit
 
 JOB = "job.sh"  #: in the run's folder
 SAVE_S = 120  #: how long before the time limit the learner is asked to end
@@ -57,18 +57,18 @@ class SlurmFlags(RunFlags):
 
 def main(argv: list[str]) -> int:
     """Run `beast slurm`. Raises ConfigError if nothing was written, and BeastError if sbatch failed."""
-    if helped("beast slurm", __doc__, argv, SlurmFlags):
+    if show_help("beast slurm", __doc__, argv, SlurmFlags):
         return 0
     now = datetime.now().astimezone()
     request = Request.of_flags(argv, os.environ, SlurmFlags)
-    settled = settle(request, now, parent=parent_of(request))
-    flags: SlurmFlags = settled.flags
-    _demand_disk(settled.config)
+    resolved = resolve_run(request, now, parent=parent_of(request))
+    flags: SlurmFlags = resolved.flags
+    _demand_disk(resolved.config)
     if flags.submit:
-        _demand_no_job(settled.config)
-    with prepared(settled, partial(say, file=sys.stderr), several=True, later=True) as run:
+        _demand_no_job(resolved.config)
+    with prepare_run(resolved, partial(say, file=sys.stderr), several=True, later=True) as run:
         job = run.config.folder / JOB
-        write_atomically(job, script(run.config, flags, Path.cwd()), durable=True)
+        write_atomically(job, batch_script(run.config, flags, Path.cwd()), durable=True)
     for line in run.notes:
         say(line, sys.stderr)
     write(str(job))
@@ -82,7 +82,7 @@ def main(argv: list[str]) -> int:
 
 def _demand_disk(config: RunConfig) -> None:
     """Raise ConfigError if the run's folder, which all nodes share, can hold no replay but has to."""
-    if config.algorithm.replays and not config.learner.store and (why := unfit(config.folder)):
+    if config.algorithm.replays and not config.learner.store and (why := explain_unfit(config.folder)):
         raise ConfigError(
             f"algo {config.section} needs a local disk for its replay, but {config.folder} {why}: "
             f"name a folder on a disk of the nodes by --learner.store",
@@ -98,7 +98,7 @@ def _demand_no_job(config: RunConfig) -> None:
         )
     jobs = ""
     with contextlib.suppress(ConfigError):  # sbatch will report what is wrong
-        jobs = output(["squeue", "--noheader", "--me", f"--name={config.name}", "--format=%i|%T|%o"])
+        jobs = read_output(["squeue", "--noheader", "--me", f"--name={config.name}", "--format=%i|%T|%o"])
     for number, state, script in re.findall(r"^([^|\n]+)\|([^|\n]+)\|(.+)$", jobs, re.MULTILINE):
         if Path(script) == (config.folder / JOB).resolve():
             raise ConfigError(
@@ -106,7 +106,7 @@ def _demand_no_job(config: RunConfig) -> None:
             )
 
 
-def script(config: RunConfig, flags: SlurmFlags, here: Path) -> str:
+def batch_script(config: RunConfig, flags: SlurmFlags, here: Path) -> str:
     """The batch script of a run.
 
     Args:
@@ -135,21 +135,21 @@ def script(config: RunConfig, flags: SlurmFlags, here: Path) -> str:
         "waiting": folder / run_files.TO_EVALUATE,
         "evaluates": "yes" if config.evaluates else "",
     }
-    workers = command("worker", config, folder, number='"$SLURM_PROCID"')
+    workers = slurm_command("worker", config, folder, number='"$SLURM_PROCID"')
     lines = [
         "#!/bin/bash",
         *(f"#SBATCH {option}" for option in options if option),
         *(f"{name}={shlex.quote(str(value))}" for name, value in variables.items()),
-        f"learner_command=({command('learner', config, folder, '--learner.when_done', 'exit')})",
-        f'worker_command() {{ {workers} {of_workers(config, "SLURM_LOCALID")} "$@"; }}',
+        f"learner_command=({slurm_command('learner', config, folder, '--learner.when_done', 'exit')})",
+        f'worker_command() {{ {workers} {worker_flags(config, "SLURM_LOCALID")} "$@"; }}',
         # the next ports are the workers'
-        f"evaluator_command() {{ {command('evaluator', config, folder, '--health.port', '0')}; }}",
+        f"evaluator_command() {{ {slurm_command('evaluator', config, folder, '--health.port', '0')}; }}",
         resources.files("zerobeast.cli").joinpath("slurm.sh").read_text(encoding="utf-8"),
     ]
     return "\n".join(lines)
 
 
-def command(role: str, config: RunConfig, folder: Path, *flags: str, number: str = "0") -> str:
+def slurm_command(role: str, config: RunConfig, folder: Path, *flags: str, number: str = "0") -> str:
     """The command that starts a service of the run, whose folder this is, on any node; `number`, a word for a shell, is
     that of its status file.
     """

@@ -22,30 +22,32 @@ from zerobeast.common.config.describe import flags_help
 from zerobeast.common.config.request import Request
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.process.terminal import say, write
-from zerobeast.results.run import read
+from zerobeast.results.run_results import load_run
 from zerobeast.sweeping import spec
-from zerobeast.sweeping.sweep import DONE, INTERRUPTED, planned, trained
+from zerobeast.sweeping.sweep import DONE_FATE, INTERRUPTED_FATE, plan_sweep, train_sweep
 
 EXAMPLE = "\n".join((spec.__doc__ or "").splitlines()[2:])
 
 
 def main(argv: list[str]) -> int:
     """Run `beast sweep`. Raises ConfigError if nothing was started."""
-    parser = commands.parser("beast sweep", f"{__doc__}\n{EXAMPLE}", "\n".join(flags_help(spec.SweepSettings)).strip())
+    parser = commands.make_parser(
+        "beast sweep", f"{__doc__}\n{EXAMPLE}", "\n".join(flags_help(spec.SweepSettings)).strip()
+    )
     parser.add_argument("file", type=Path, metavar="FILE", help="YAML file: see above")
     own, flags = parser.parse_known_args(argv)
-    sweep, trials, places = planned(own.file, Request.of_flags(flags, own=spec.SweepSettings))
+    sweep, trials, places = plan_sweep(own.file, Request.of_flags(flags, own=spec.SweepSettings))
     if sweep.own.dry_run:
         write("\n".join(f"{trial.name}  {' '.join(trial.flags)}" for trial in trials))
         return 0
-    number, outcomes = trained(sweep, trials, places)
-    failed = {name: outcome for name, outcome in outcomes.items() if outcome not in (DONE, INTERRUPTED)}
+    number, outcomes = train_sweep(sweep, trials, places)
+    failed = {name: outcome for name, outcome in outcomes.items() if outcome not in (DONE_FATE, INTERRUPTED_FATE)}
     for name, sentence in failed.items():
         say(f"beast sweep: {name}: {sentence}", sys.stderr)
     if number:
         return 128 + number
-    folders = [sweep.folder / name for name, outcome in outcomes.items() if outcome == DONE]
-    if done := [str(folder) for folder in folders if _readable(folder)]:
+    folders = [sweep.folder / name for name, outcome in outcomes.items() if outcome == DONE_FATE]
+    if done := [str(folder) for folder in folders if _is_readable(folder)]:
         try:
             compare.main([*done, "--by-env"])
         except ConfigError as error:  # there is nothing to compare
@@ -53,10 +55,10 @@ def main(argv: list[str]) -> int:
     return int(bool(failed))
 
 
-def _readable(folder: Path) -> bool:
+def _is_readable(folder: Path) -> bool:
     """Whether a run can be compared; if it cannot, a line reports that."""
     try:
-        read(folder)
+        load_run(folder)
     except ConfigError as error:
         say(f"left out: {error}", sys.stderr)
         return False

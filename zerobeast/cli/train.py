@@ -28,7 +28,7 @@ from typing import Any
 
 from zerobeast.api.parent import parent_of
 from zerobeast.common.config import torchbeast
-from zerobeast.common.config.load import Loaded, Request, dump, resolve, settings_help
+from zerobeast.common.config.load import LoadedSettings, Request, dump, resolve, settings_help
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import metrics, run_files
 from zerobeast.common.process.terminal import say, write
@@ -40,13 +40,13 @@ from zerobeast.launcher.fleet import Fleet
 from zerobeast.launcher.hosts import Host, read_hosts
 from zerobeast.launcher.pages import Gatherer
 from zerobeast.launcher.screen import make_screen
-from zerobeast.launcher.start import begun, judged
+from zerobeast.launcher.start import correct_ending, prepare_fleet
 from zerobeast.launcher.supervisor import Ending
-from zerobeast.launcher.tracker import tracked
+from zerobeast.launcher.tracker import run_tracker
 from zerobeast.plan import run_folder
 from zerobeast.plan.processes import service_command
-from zerobeast.plan.settle import RunFlags, Settled, described, settle
-from zerobeast.plan.spaces import padded, spec_for
+from zerobeast.plan.resolution import ResolvedRun, RunFlags, resolve_locally, resolve_run
+from zerobeast.plan.spaces import fetch_run_spec, pad_config
 
 
 class TrainFlags(RunFlags):
@@ -60,11 +60,11 @@ class TrainFlags(RunFlags):
 
 
 def main(argv: list[str]) -> int:
-    argv = torchbeast.expanded(argv, partial(say, file=sys.stderr))
-    return 0 if helped("beast train", __doc__, argv, TrainFlags) else train(argv, os.environ)
+    argv = torchbeast.translate_flags(argv, partial(say, file=sys.stderr))
+    return 0 if show_help("beast train", __doc__, argv, TrainFlags) else run_train(argv, os.environ)
 
 
-def helped(command: str, text: str | None, argv: list[str], own: type[RunFlags]) -> bool:
+def show_help(command: str, text: str | None, argv: list[str], own: type[RunFlags]) -> bool:
     """Print the help of a command that begins runs, with the settings that its flags lead to, if one of them is --help;
     returns whether one is.
     """
@@ -73,15 +73,15 @@ def helped(command: str, text: str | None, argv: list[str], own: type[RunFlags])
         return False
     behind = argv[at + 1 : at + 2] == ["all"]
     of_all, flags = behind or argv[at] == "--help=all", argv[:at] + argv[at + 1 + behind :]
-    loaded: Loaded | Settled[Any]
+    loaded: LoadedSettings | ResolvedRun[Any]
     try:
         request = Request.of_flags(flags, os.environ, own)
-        given = described(request, partial=True)
+        given = resolve_locally(request, partial=True)
         if given.own.from_run or run_files.is_run(given.config.folder):
             now, silent = datetime.now().astimezone(), lambda _: None
-            loaded = settle(request, now, say=silent, parent=parent_of(request))
+            loaded = resolve_run(request, now, say=silent, parent=parent_of(request))
         else:
-            loaded = described(request)
+            loaded = resolve_locally(request)
     except BeastError as error:
         say(f"{command}: {error}; below are the settings without these flags", sys.stderr)
         loaded = resolve(Request())
@@ -89,7 +89,7 @@ def helped(command: str, text: str | None, argv: list[str], own: type[RunFlags])
     return True
 
 
-def train(argv: list[str], environ: Mapping[str, str]) -> int:
+def run_train(argv: list[str], environ: Mapping[str, str]) -> int:
     """Train under these settings.
 
     Args:
@@ -104,26 +104,26 @@ def train(argv: list[str], environ: Mapping[str, str]) -> int:
     """
     request = Request.of_flags(argv, environ, TrainFlags)
     now, remark = datetime.now().astimezone(), partial(say, file=sys.stderr if request.value("dry_run") else None)
-    settled = settle(request, now, say=remark, parent=parent_of(request))
-    config, flags = settled.config, settled.flags
+    resolved = resolve_run(request, now, say=remark, parent=parent_of(request))
+    config, flags = resolved.config, resolved.flags
     if flags.dry_run:
-        spec_for(config)
-        write(dump(padded(config)))
+        fetch_run_spec(config)
+        write(dump(pad_config(config)))
         return 0
     hosts = read_hosts(Path(flags.hosts)) if flags.hosts else []
     if hosts and config.local.placement != "serve":
         sentence = f"--hosts with local.placement {config.local.placement}: expected --local.placement serve"
         raise ConfigError(sentence, path="local.placement", value=config.local.placement, beside=["hosts"])
     with (
-        begun(settled, environ, hosts=hosts) as fleet,
-        tracked(fleet.config, flags.track, flags.track_project, environ) as trackers,
+        prepare_fleet(resolved, environ, hosts=hosts) as fleet,
+        run_tracker(fleet.config, flags.track, flags.track_project, environ) as trackers,
     ):
-        return _run(fleet, hosts, trackers, plain=flags.plain)
+        return _supervise(fleet, hosts, trackers, plain=flags.plain)
 
 
-def _run(fleet: Fleet, hosts: Sequence[Host], trackers: Sequence[Child], *, plain: bool) -> int:
+def _supervise(fleet: Fleet, hosts: Sequence[Host], trackers: Sequence[Child], *, plain: bool) -> int:
     start, config, folder = time.monotonic(), fleet.config, fleet.config.folder.absolute()
-    before = metrics.last(folder).get("agent_steps", 0)
+    before = metrics.read_last_row(folder).get("agent_steps", 0)
     shown = [*fleet.add_all(), *trackers]
     with contextlib.closing(Curves(folder)) as curves, Gatherer(lambda: shown, curves.update) as pages:
         fleet.add_hosts(hosts)
@@ -133,7 +133,7 @@ def _run(fleet: Fleet, hosts: Sequence[Host], trackers: Sequence[Child], *, plai
             with contextlib.closing(make_screen(config, pages.snapshot, plain=plain)) as screen:
                 ending = fleet.supervisor(lambda stopping: screen.update(stopping=stopping)).run()
         page = pages.snapshot().page("learner")
-    ending, final = judged(ending, config), metrics.last(config.folder)
+    ending, final = correct_ending(ending, config), metrics.read_last_row(config.folder)
     if ending.sentence:
         say(f"beast train: {ending.sentence}", sys.stderr)
     if not config.folder.exists():  # somebody has removed it, and the sentence says so
@@ -141,7 +141,9 @@ def _run(fleet: Fleet, hosts: Sequence[Host], trackers: Sequence[Child], *, plai
     # a page may be a second old; the last row is the end itself, unless the learner was killed
     newest = final if final.get("agent_steps", 0) >= page.get("agent_steps", 0) else page
     if ending.finished or newest.get("agent_steps", 0) > (before if ending.sentence else 0):
-        _conclude(config, view.summary(config, newest, time.monotonic() - start, finished=ending.finished), ending)
+        _conclude(
+            config, view.format_summary(config, newest, time.monotonic() - start, finished=ending.finished), ending
+        )
     elif not ending.sentence:
         say(f"{config.name}: stopped before its first update")
     return ending.code
@@ -161,24 +163,24 @@ def _run_here(child: Child) -> Ending:
 def _conclude(config: RunConfig, summary: str, ending: Ending) -> None:
     """Print what was trained and what can be done next."""
     say(summary)
-    if lost := metrics.lost(config.folder):
+    if lost := metrics.describe_lost_episodes(config.folder):
         say(lost)
-    if not run_folder.trained(config.folder):
+    if not run_folder.has_checkpoint(config.folder):
         say("there is no checkpoint yet: the learner ended before its first")
         return
     same = "" if config.root == RunConfig().root else f" --root {shlex.quote(config.root)}"
     more = f" --total_steps {2 * config.total_steps}" if ending.finished else ""
-    if (config.folder / run_files.REACHED).exists():
+    if (config.folder / run_files.REACHED_FILE).exists():
         more = f" --stop_at_return R, with R above {config.stop_at_return:g}"
     say(f"checkpoint: {config.folder / run_files.CHECKPOINT}")
-    if waiting := len(run_files.kept(config.folder, run_files.TO_EVALUATE)):
+    if waiting := len(run_files.list_checkpoints(config.folder, run_files.TO_EVALUATE)):
         say(f"waiting:    {waiting} policies, which are evaluated once the run continues")
     if config.local.placement != "serve":  # then the environments are elsewhere
-        say(f"evaluate:   {beast()} evaluate {config.name}{same}")
-    say(f"continue:   {beast()} train --name {config.name}{same}{more}")
+        say(f"evaluate:   {command_name()} evaluate {config.name}{same}")
+    say(f"continue:   {command_name()} train --name {config.name}{same}{more}")
 
 
-def beast() -> str:
+def command_name() -> str:
     """How to call this command again: as it was called, if a shell does not find it by its name."""
     called = Path(sys.argv[0])
     return str(called) if called.name == "beast" and shutil.which("beast") is None else "beast"

@@ -6,16 +6,16 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import ConfigError, EnvError, PeerLost, RemoteProtocolError, raising
+from zerobeast.common.errors import ConfigError, EnvError, PeerLost, RemoteProtocolError, raise_as
 from zerobeast.common.transport import ClientPort, Context, Incoming, random_id
-from zerobeast.common.wire import EnvSeeds, EnvSpec, Space, action_record, by_array, short, step_record
-from zerobeast.common.wire.bits import unpacked_rows
+from zerobeast.common.wire import EnvSeeds, EnvSpec, Space, action_record, iterate_arrays, short, step_record
+from zerobeast.common.wire.bits import unpack_rows
 from zerobeast.common.wire.codec import pack
-from zerobeast.common.wire.episodes import Episode, Lost, ends_of, lost_of
+from zerobeast.common.wire.episodes import Episode, LostEpisode, ends_of, read_lost
 from zerobeast.common.wire.messages import MAX_OPTIONS_BYTES, Frames, Kind, Plane
 from zerobeast.common.wire.stream import Reply, Stream
 from zerobeast.services.actor.planes import receive_rows
-from zerobeast.services.envserver.spaces import arrays, fitted
+from zerobeast.services.envserver.spaces import fit_value, split_arrays
 
 UNSENT_S = 0.01  #: nothing can be sent to an absent server: retry a due request after this long instead of spinning
 
@@ -73,7 +73,7 @@ class EnvSession:
         self.rows: NDArray[Any] = np.zeros(0)
         self.episodes: Episodes = []
         self.ends: tuple[Episode | None, ...] = ()
-        self.lost: tuple[Lost, ...] = ()
+        self.lost: tuple[LostEpisode, ...] = ()
         self.infos: Infos = {}
         self._closed = False
 
@@ -99,7 +99,7 @@ class EnvSession:
         now = time.monotonic()
         due = self._stream.due(now)
         if due and self.port.send(due[0], *due[1]):
-            self._stream.sent(now)
+            self._stream.note_sent(now)
         while message := self.port.receive():
             self._take(message)
         return self._stream.open and not self._stream.waiting
@@ -158,11 +158,11 @@ class EnvSession:
         """Take the answer to a request."""
         rows = np.zeros(self.num_envs, step_record(self.spec).dtype)
         receive_rows(message, rows, self.spec)
-        self.rows = unpacked_rows(rows, self.spec)
+        self.rows = unpack_rows(rows, self.spec)
         episodes, infos = message.header.body
         _check_infos(infos or {}, self.num_envs)
         self.infos = infos or {}
-        self.ends, self.lost = ends_of(episodes, self.port.refuse), lost_of(episodes)
+        self.ends, self.lost = ends_of(episodes, self.port.refuse), read_lost(episodes)
         self.episodes = [(episode.value, episode.length) for episode in self.ends if episode]
 
     def _open(self) -> None:
@@ -188,10 +188,10 @@ def fill_actions(into: NDArray[Any], space: Space, actions: Any, *, own: bool = 
     Raises:
       ConfigError: they have the wrong shape or kind, or are out of range.
     """
-    with raising(ConfigError, "", EnvError):
-        parts = zip(arrays("action", space, actions), by_array(space, into), strict=True)
+    with raise_as(ConfigError, "", EnvError):
+        parts = zip(split_arrays("action", space, actions), iterate_arrays(space, into), strict=True)
         for (path, array, value), (_, place) in parts:
-            place[...] = fitted(path, value, array, own=own, lead=place.shape[:1])
+            place[...] = fit_value(path, value, array, own=own, lead=place.shape[:1])
 
 
 def _check_infos(infos: Infos, num_envs: int) -> None:

@@ -6,19 +6,19 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from zerobeast.common.errors import EnvError, RemoteProtocolError, raising
-from zerobeast.common.wire import ArraySpace, EnvSpec, by_array, nested, step_record
+from zerobeast.common.errors import EnvError, RemoteProtocolError, raise_as
+from zerobeast.common.wire import ArraySpace, EnvSpec, iterate_arrays, nest_values, step_record
 from zerobeast.common.wire.bits import pack_bits
-from zerobeast.common.wire.checks import forbidden
+from zerobeast.common.wire.checks import find_forbidden
 from zerobeast.services.envserver.spaces import (
     Adapter,
     action_adapter,
-    arrays,
+    drop_entries,
     env_spec,
-    fitted,
-    legal,
+    fit_value,
+    make_legal,
     obs_adapter,
-    without,
+    split_arrays,
 )
 
 
@@ -50,9 +50,9 @@ class OwnEnv:
         leave_out: Sequence[str] = (),
     ) -> None:
         if leave_out:
-            observation_space = without(observation_space, leave_out)
+            observation_space = drop_entries(observation_space, leave_out)
         spec = env_spec(env_id, observation_space, action_space, stack=frame_stack, skip=frame_skip, masked=action_mask)
-        self._settle(spec, obs_adapter(observation_space), action_adapter(action_space))
+        self._configure(spec, obs_adapter(observation_space), action_adapter(action_space))
 
     @classmethod
     def of(cls, spec: EnvSpec) -> Self:
@@ -62,13 +62,17 @@ class OwnEnv:
         Raises:
           EnvError: no peer would accept this environment.
         """
-        with raising(EnvError, f"environment {spec.env_id!r} is not supported", RemoteProtocolError):
+        with raise_as(EnvError, f"environment {spec.env_id!r} is not supported", RemoteProtocolError):
             checked = EnvSpec.from_wire(spec.to_wire())
         env, space = cls.__new__(cls), checked.action
-        env._settle(checked, lambda obs: obs, lambda given: nested(space, (part for _, part in by_array(space, given))))
+        env._configure(
+            checked,
+            lambda obs: obs,
+            lambda given: nest_values(space, (part for _, part in iterate_arrays(space, given))),
+        )
         return env
 
-    def _settle(self, spec: EnvSpec, adapt_obs: Adapter, adapt_action: Adapter) -> None:
+    def _configure(self, spec: EnvSpec, adapt_obs: Adapter, adapt_action: Adapter) -> None:
         self.spec, self._adapt_obs, self._adapt_action = spec, adapt_obs, adapt_action
         self._dtype = step_record(spec).dtype
 
@@ -92,16 +96,16 @@ class OwnEnv:
             adapted = self._adapt_obs(obs)
         except (TypeError, ValueError, LookupError) as error:
             raise EnvError(argument="obs", value=obs, expected=f"a value of its space ({error})") from error
-        parts, columns = arrays("obs", self.spec.obs, adapted), by_array(self.spec.obs, rows["obs"])
+        parts, columns = split_arrays("obs", self.spec.obs, adapted), iterate_arrays(self.spec.obs, rows["obs"])
         for (path, space, value), (_, column) in zip(parts, columns, strict=True):
-            whole = fitted(path, value, space, exact=True)
+            whole = fit_value(path, value, space, exact=True)
             column[0] = pack_bits(whole, space) if space.bits else whole
-        rows["reward"] = fitted("reward", reward, ArraySpace.box(()))
+        rows["reward"] = fit_value("reward", reward, ArraySpace.box(()))
         rows["terminated"], rows["truncated"], rows["first"] = bool(terminated), bool(truncated), first
         if self.spec.action_mask:
             space = ArraySpace("multi_binary", "|b1", (self.spec.mask_size,))
-            rows["action_mask"] = True if mask is None else fitted("mask", mask, space, exact=True)
-            if sentence := forbidden(rows["action_mask"], self.spec.action):
+            rows["action_mask"] = True if mask is None else fit_value("mask", mask, space, exact=True)
+            if sentence := find_forbidden(rows["action_mask"], self.spec.action):
                 raise EnvError(f"mask {sentence}")
         elif mask is not None:
             raise EnvError("mask is given, expected none: pass action_mask=True where the environment is described")
@@ -109,5 +113,5 @@ class OwnEnv:
 
     def action(self, actions: NDArray[Any]) -> Any:
         """The program's action, from the actions [1, *shape] that a broker chose: legal, and clipped to its box."""
-        action = self._adapt_action(legal(actions, self.spec.action)[0])
+        action = self._adapt_action(make_legal(actions, self.spec.action)[0])
         return action.item() if isinstance(action, np.generic) and np.issubdtype(action.dtype, np.integer) else action

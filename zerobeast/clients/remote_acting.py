@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from zerobeast.common.errors import ConfigError, PeerLost
-from zerobeast.common.service.computing import Computing
+from zerobeast.common.service.computation import Computation
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.transport import open_context, random_id
 from zerobeast.common.wire import EnvSpec, RecordSpec, rollout_record
@@ -31,13 +31,13 @@ from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.nets import Network
 from zerobeast.rl.nets.weights import layout_id
 from zerobeast.rl.protocol import Algorithm
-from zerobeast.services.learner.acting import Publishing
+from zerobeast.services.learner.acting import VersionPublisher
 from zerobeast.services.learner.admission import Terms
-from zerobeast.services.learner.beginning import first_run, terms_of
 from zerobeast.services.learner.intake import Intake
 from zerobeast.services.learner.ledger import SavedLedger
-from zerobeast.services.learner.plane import Serving
+from zerobeast.services.learner.plane import LearnerSockets
 from zerobeast.services.learner.queue import RolloutQueue
+from zerobeast.services.learner.startup import start_run, terms_of
 from zerobeast.services.learner.update import acting_dtype, divergences
 
 POLL_S = 0.2
@@ -53,7 +53,7 @@ class _Run(NamedTuple):
     record: RecordSpec  #: of a rollout
     layout: int  #: of the policy's weights
     intake: Intake
-    publishing: Publishing
+    publisher: VersionPublisher
 
 
 class RemoteActing(AbstractContextManager["RemoteActing"]):
@@ -85,10 +85,10 @@ class RemoteActing(AbstractContextManager["RemoteActing"]):
             context = open_context(config.security, "learner")
             stack.callback(context.term)
             endpoint = config.learner.endpoint
-            self._serving = Serving(context, endpoint, random_id(), self._begin, stack)
+            self._sockets = LearnerSockets(context, endpoint, random_id(), self._begin, stack)
             self._run = self._await(lambda: self._begun, f"no worker has come to {endpoint}")
             self._resources = stack.pop_all()
-        self._away, self._ends = Computing(time.monotonic), threading.Event()
+        self._away, self._ends = Computation(time.monotonic), threading.Event()
         self._away.__enter__()
         threading.Thread(target=self._attend, daemon=True).start()
 
@@ -103,7 +103,7 @@ class RemoteActing(AbstractContextManager["RemoteActing"]):
     @property
     def versions(self) -> int:
         """How many policy versions were published."""
-        return self._run.publishing.version + 1
+        return self._run.publisher.version + 1
 
     @property
     def syncs(self) -> int:
@@ -132,7 +132,7 @@ class RemoteActing(AbstractContextManager["RemoteActing"]):
         self.agent_steps = max(self.agent_steps, int(policy.agent_steps))  # a saved policy has more
         policy.agent_steps.fill_(self.agent_steps)
         self._measure(policy)
-        run.publishing.publish(policy, run.publishing.version + 1)
+        run.publisher.publish(policy, run.publisher.version + 1)
         self._acknowledge()
         rows = self._await(lambda: run.intake.take(time.monotonic()), "too few rollouts have come from workers")
         queue = run.intake.queue
@@ -145,17 +145,17 @@ class RemoteActing(AbstractContextManager["RemoteActing"]):
         """Send BYE to the workers."""
         self._ends.set()
         self._away.__exit__()
-        self._serving.plane.farewell()
+        self._sockets.plane.farewell()
         self._resources.close()
 
     def _attend(self) -> None:
         """Answer the workers while the script computes."""
         while not self._ends.wait(POLL_S):
-            self._away.meanwhile(lambda: self._serving.turn(time.monotonic()))
+            self._away.meanwhile(lambda: self._sockets.turn(time.monotonic()))
 
     def _begin(self, theirs: Terms) -> Intake:
-        self._begun = first_run(self._config, theirs, self._for)
-        self._serving.plane = self._begun.intake
+        self._begun = start_run(self._config, theirs, self._for)
+        self._sockets.plane = self._begun.intake
         return self._begun.intake
 
     def _for(self, env: EnvSpec) -> _Run:
@@ -163,10 +163,10 @@ class RemoteActing(AbstractContextManager["RemoteActing"]):
         record = rollout_record(env, algorithm.policy, config.learner.unroll_length)
         queue = RolloutQueue(lambda count: np.zeros(count, record.dtype), config.learner.batch_size)
         terms = terms_of(config, env, algorithm.policy)
-        port, epoch = self._serving.port, self._serving.plane.epoch
+        port, epoch = self._sockets.port, self._sockets.plane.epoch
         intake = Intake(port, epoch, config.learner.window, terms, queue, SavedLedger())
-        publishing = Publishing(self._serving.publisher, None, intake.epoch, intake.acting)
-        return _Run(algorithm, record, layout_id(algorithm.network()), intake, publishing)
+        publisher = VersionPublisher(self._sockets.publisher, None, intake.epoch, intake.acting)
+        return _Run(algorithm, record, layout_id(algorithm.network()), intake, publisher)
 
     def _measure(self, policy: Network) -> None:
         """Measure how far it diverges from the policies that acted in the last batch."""
@@ -188,9 +188,9 @@ class RemoteActing(AbstractContextManager["RemoteActing"]):
         """Serve the workers until `found` returns a value."""
         deadline = time.monotonic() + self._timeout_s
         while True:
-            self._serving.turn(time.monotonic())
+            self._sockets.turn(time.monotonic())
             if (value := found()) is not None:
                 return value
             if time.monotonic() > deadline:
                 raise PeerLost(f"{what} in {self._timeout_s:g} s")
-            self._serving.poller.wait(POLL_S)
+            self._sockets.poller.wait(POLL_S)

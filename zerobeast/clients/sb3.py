@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from stable_baselines3.common.vec_env import VecEnv
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.wire.spaces import from_zero
+from zerobeast.common.wire.spaces import count_from_zero
 from zerobeast.services.envserver.spaces import gym_space, space_of
 
 
@@ -42,7 +42,7 @@ class SB3VecEnv(VecEnv):  # type: ignore[misc]
         space = envs.single_action_space
         self._start = getattr(space, "start", 0)  # from which stable-baselines3 does not count
         if np.any(self._start):
-            space = gym_space(from_zero(space_of(space, "action space")))
+            space = gym_space(count_from_zero(space_of(space, "action space")))
         super().__init__(envs.num_envs, envs.single_observation_space, space)
 
     def reset(self) -> Any:

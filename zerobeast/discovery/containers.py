@@ -12,11 +12,11 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
-from zerobeast.common.errors import ConfigError, raising
+from zerobeast.common.errors import ConfigError, raise_as
 from zerobeast.common.health.command import UNREACHABLE
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.status import is_finished
-from zerobeast.common.process.roles import HOSTED, PROCESSES
+from zerobeast.common.process.roles import PROCESSES, SERVICES_BY_PROCESS
 
 ANSWER_LIMIT_S = 20.0
 AT_ONCE = 8  #: containers asked at a time
@@ -28,13 +28,15 @@ PODS = (  #: of a run; one that failed or succeeded as a whole, such as an evict
 )
 
 
-def gather(look: Callable[[Any], list[ServiceView]], places: Sequence[Any], most: int = AT_ONCE) -> list[ServiceView]:
+def gather_views(
+    look: Callable[[Any], list[ServiceView]], places: Sequence[Any], most: int = AT_ONCE
+) -> list[ServiceView]:
     """The services at all these places, of which at most so many are asked at a time."""
     with ThreadPoolExecutor(most) as pool:
         return [view for views in pool.map(look, places) for view in views]
 
 
-def ask(execute: Sequence[str], process: str, number: str) -> list[ServiceView]:
+def ask_container(execute: Sequence[str], process: str, number: str) -> list[ServiceView]:
     """The services in a running container, as listed by its image's health command, which `execute` runs there.
 
     Args:
@@ -43,36 +45,40 @@ def ask(execute: Sequence[str], process: str, number: str) -> list[ServiceView]:
       number: which one, for the names of its services.
     """
     try:
-        answer = json.loads(output([*execute, "python", "-m", f"zerobeast.services.{process}", "health", "--json"]))
+        answer = json.loads(
+            read_output([*execute, "python", "-m", f"zerobeast.services.{process}", "health", "--json"])
+        )
         pages = [service["page"] for service in answer["services"]]
-        found = dict(zip(HOSTED[process], pages, strict=True))
+        found = dict(zip(SERVICES_BY_PROCESS[process], pages, strict=True))
     except (ConfigError, ValueError, KeyError, TypeError) as error:
-        return unreachable(process, number, f"cannot be asked: {error}")
+        return unreachable_views(process, number, f"cannot be asked: {error}")
     return [
         view
         for role, page in found.items()
-        for view in ([ServiceView(f"{role} {number}", role, page)] if page else unreachable(role, number, "no answer"))
+        for view in (
+            [ServiceView(f"{role} {number}", role, page)] if page else unreachable_views(role, number, "no answer")
+        )
     ]
 
 
-def unreachable(process: str, number: str, note: str, code: int | None = None) -> list[ServiceView]:
+def unreachable_views(process: str, number: str, note: str, code: int | None = None) -> list[ServiceView]:
     """The services of a process that has ended, has not started or does not answer, and why: if it has ended, `note` is
     the last line of its log.
     """
     finished = code == 0 and is_finished(note)
     seen = partial(ServiceView, silent_s=UNREACHABLE, code=code, note=note[:LAST_LINE], finished=finished)
-    return [seen(f"{role} {number}", role) for role in HOSTED[process]]
+    return [seen(f"{role} {number}", role) for role in SERVICES_BY_PROCESS[process]]
 
 
-def last_words(logs: Sequence[str]) -> str:
+def read_last_line(logs: Sequence[str]) -> str:
     """The last line in the log of a container that has ended; `logs` is the command that prints it."""
     try:
-        return output(logs, errors=True).strip().rpartition("\n")[2]
+        return read_output(logs, errors=True).strip().rpartition("\n")[2]
     except ConfigError as error:
         return str(error)
 
 
-def output(command: Sequence[str], *, errors: bool = False) -> str:
+def read_output(command: Sequence[str], *, errors: bool = False) -> str:
     """What a command prints; with `errors`, on standard error too.
 
     Raises:
@@ -90,7 +96,7 @@ def output(command: Sequence[str], *, errors: bool = False) -> str:
     return done.stdout + (done.stderr if errors else "")
 
 
-def of_compose(project: Sequence[str] = ()) -> list[ServiceView]:
+def find_compose_services(project: Sequence[str] = ()) -> list[ServiceView]:
     """One view for every service in the containers of the project in this folder.
 
     Args:
@@ -99,29 +105,29 @@ def of_compose(project: Sequence[str] = ()) -> list[ServiceView]:
     Raises:
       ConfigError: Docker cannot be asked, or has no such project.
     """
-    listing = output(["docker", "compose", *project, "ps", "--all", "--format", "json"])
-    containers = [entry for entry in _entries(listing) if entry.get("Service") in PROCESSES]
+    listing = read_output(["docker", "compose", *project, "ps", "--all", "--format", "json"])
+    containers = [entry for entry in _parse_listing(listing) if entry.get("Service") in PROCESSES]
     if not containers:
         raise ConfigError("no container of a compose project is running here: `docker compose up` starts one")
     containers.sort(key=lambda entry: (str(entry["Service"]), str(entry["Name"])))
-    return gather(_of_container, containers)
+    return gather_views(_container_views, containers)
 
 
-def _entries(listing: str) -> list[dict[str, Any]]:
+def _parse_listing(listing: str) -> list[dict[str, Any]]:
     """Compose prints one list, or one object a line, depending on its version."""
-    with raising(ConfigError, f"docker compose ps: expected JSON, got {listing[:LAST_LINE]!r}", ValueError):
+    with raise_as(ConfigError, f"docker compose ps: expected JSON, got {listing[:LAST_LINE]!r}", ValueError):
         if listing.lstrip().startswith("["):
             return list(json.loads(listing))
         return [json.loads(line) for line in listing.splitlines() if line.strip()]
 
 
-def _of_container(entry: dict[str, Any]) -> list[ServiceView]:
+def _container_views(entry: dict[str, Any]) -> list[ServiceView]:
     process, container = str(entry["Service"]), str(entry["Name"])
     number = container.rpartition("-")[2]
     if entry.get("State") != "running":
-        words = last_words(["docker", "logs", "--tail", "1", container])
-        return unreachable(process, number, words, entry.get("ExitCode"))
-    return ask(["docker", "exec", container], process, number)
+        words = read_last_line(["docker", "logs", "--tail", "1", container])
+        return unreachable_views(process, number, words, entry.get("ExitCode"))
+    return ask_container(["docker", "exec", container], process, number)
 
 
 class _Container(NamedTuple):
@@ -135,21 +141,21 @@ class _Container(NamedTuple):
     unscheduled: str  #: why the pod has no node yet
 
 
-def of_kubernetes(namespace: str = NAMESPACE) -> list[ServiceView]:
+def find_kubernetes_services(namespace: str = NAMESPACE) -> list[ServiceView]:
     """One view for every service in the pods of a namespace.
 
     Raises:
       ConfigError: the cluster cannot be asked, or has no pod of a run there.
     """
-    listing = output(["kubectl", "get", "pods", "--namespace", namespace, *PODS, "--output", "json"])
+    listing = read_output(["kubectl", "get", "pods", "--namespace", namespace, *PODS, "--output", "json"])
     what = f"kubectl get pods: expected a list of pods, got {listing[:LAST_LINE]!r}"
-    with raising(ConfigError, what, ValueError, LookupError, TypeError, AttributeError):
+    with raise_as(ConfigError, what, ValueError, LookupError, TypeError, AttributeError):
         containers = sorted(container for pod in json.loads(listing)["items"] for container in _containers(pod))
     if not containers:
         raise ConfigError(
             f"no pod of a run in namespace {namespace}: `kubectl apply -k` starts one, -n names another namespace"
         )
-    return gather(_of_pod, containers)
+    return gather_views(_pod_views, containers)
 
 
 def _containers(pod: dict[str, Any]) -> Iterator[_Container]:
@@ -168,14 +174,14 @@ def _containers(pod: dict[str, Any]) -> Iterator[_Container]:
             )
 
 
-def _of_pod(container: _Container) -> list[ServiceView]:
+def _pod_views(container: _Container) -> list[ServiceView]:
     process, pod, where = container.process, container.pod, ["--namespace", container.namespace]
     number = pod.rpartition("-")[2]
     if "running" in container.state:
-        return ask(["kubectl", "exec", *where, pod, "--container", process, "--"], process, number)
+        return ask_container(["kubectl", "exec", *where, pod, "--container", process, "--"], process, number)
     waiting = container.state.get("waiting", {})
     why = ": ".join(filter(None, (waiting.get("reason"), waiting.get("message")))) or container.unscheduled
     if container.ended:
         again = ["--previous"] if waiting else []
-        why = last_words(["kubectl", "logs", *where, pod, "--container", process, "--tail", "1", *again]) or why
-    return unreachable(process, number, why, container.ended.get("exitCode"))
+        why = read_last_line(["kubectl", "logs", *where, pod, "--container", process, "--tail", "1", *again]) or why
+    return unreachable_views(process, number, why, container.ended.get("exitCode"))

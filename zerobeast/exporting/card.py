@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import yaml
 
-from zerobeast.common.config.load import gather
-from zerobeast.common.config.table import NAMES, about, table_of, value_at
-from zerobeast.common.config.trust import flag_of, needed
+from zerobeast.common.config.load import resolve_flags
+from zerobeast.common.config.settings_table import NAMES, table_of, topic_of, value_at
+from zerobeast.common.config.trust import flag_of, settings_to_confirm
 from zerobeast.common.files import evaluations
 from zerobeast.common.files.evaluations import Row
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.settings.facts import About
 from zerobeast.common.text import split_ids
 from zerobeast.common.wire import ArraySpace, Space
-from zerobeast.exporting.weights import GRAPH, is_of_its_machine, published
+from zerobeast.exporting.weights import GRAPH, is_of_its_machine, public_value
 
 if TYPE_CHECKING:
     from zerobeast.playing.policy import Policy
 
-LEADING = (*NAMES, "total_steps")  #: settings that a command begins with, and on which others depend
-USE = """\
+LEADING_SETTINGS = (*NAMES, "total_steps")  #: settings that a command begins with, and on which others depend
+USE_SECTION = """\
 ## Use
 
 ```python
@@ -38,7 +38,9 @@ action, state = policy.predict(obs, state, episode_start)
 whether it is the first of an episode. `predict` takes {actions} actions, as in the score above, if there is one.
 `beast evaluate path/of/this/folder --episodes 10` plays whole episodes with them"""
 SCORE = "`mean_reward` is the mean over so many episodes +/- their standard deviation."
-CHOSEN = " It is of the evaluation that chose this policy as the best of {}: optimistic, as the highest of several."
+CHOSEN_NOTE = (
+    " It is of the evaluation that chose this policy as the best of {}: optimistic, as the highest of several."
+)
 STEP = f"""\
 ## {GRAPH}
 
@@ -52,7 +54,7 @@ episode begins: what came before is ignored there. `state` is zeros, then the `n
 the reward that followed, unclipped."""
 
 
-def card(
+def format_card(
     policy: "Policy",
     rows: Sequence[Row],
     versions: Mapping[str, str],
@@ -70,7 +72,7 @@ def card(
       ends: `inputs` and `outputs` of the graph, each by name with type and shape; empty if there is none.
       with_weights: whether they are in the folder.
     """
-    config, env, env_id = policy.config, policy.env, published(policy.config, "env.id")
+    config, env, env_id = policy.config, policy.env, public_value(policy.config, "env.id")
     parts = [
         f"---\n{yaml.safe_dump(_front_matter(config, rows), sort_keys=False, allow_unicode=True)}---",
         f"# {config.section} on {env_id}",
@@ -82,10 +84,10 @@ def card(
         played = [(row["env"], mean_reward(row), len(row["returns"]), row["actions"]) for row in rows]
         among = rows[0].get("best_of", 0)
         parts.append(_table(("environment", "mean_reward", "episodes", "actions"), played))
-        parts.append(SCORE + CHOSEN.format(among) * (among > 1))
+        parts.append(SCORE + CHOSEN_NOTE.format(among) * (among > 1))
     if with_weights:
-        own = shlex.join(_flags(config, needed(config)))
-        use = USE.format(actions=config.evaluate.actions)
+        own = shlex.join(_flags(config, settings_to_confirm(config)))
+        use = USE_SECTION.format(actions=config.evaluate.actions)
         parts.append(use + (f", with code that only its user may name: `{own}`." if own else "."))
     if ends:
         named = [(end[:-1], f"`{name}`", kind) for end, each in ends.items() for name, kind in each.items()]
@@ -96,13 +98,13 @@ def card(
     if config.parent.run:
         before = f"{config.parent.agent_steps:,} agent steps"
         parts.append(f"It began with the weights of another run after {before}; this command begins with random ones.")
-    return "\n\n".join([*parts, f"```\n{command(config)}\n```"]) + "\n"
+    return "\n\n".join([*parts, f"```\n{train_command(config)}\n```"]) + "\n"
 
 
 def _front_matter(config: RunConfig, rows: Sequence[Row]) -> dict[str, Any]:
     """What the hub's search and leaderboards read."""
     kind, algo = "reinforcement-learning", config.section
-    tags = [*split_ids(published(config, "env.id")), algo, "deep-reinforcement-learning", kind, "zerobeast"]
+    tags = [*split_ids(public_value(config, "env.id")), algo, "deep-reinforcement-learning", kind, "zerobeast"]
     front: dict[str, Any] = {"library_name": "zerobeast", "pipeline_tag": kind, "tags": tags}
     if rows:
         front["model-index"] = [{"name": algo, "results": [_result(row, kind) for row in rows]}]
@@ -115,21 +117,21 @@ def _result(row: Row, kind: str) -> dict[str, Any]:
     return {"task": task, "dataset": dataset, "metrics": [reward]}
 
 
-def command(config: RunConfig) -> str:
+def train_command(config: RunConfig) -> str:
     """The command line of a run: what differs from its preset, but for its name, its machine and its parent."""
-    leading = [path for path in LEADING if value_at(config, path) != ""]
+    leading = [path for path in LEADING_SETTINGS if value_at(config, path) != ""]
     flags = [word for path in leading for word in flag_of(path, value_at(config, path))]
-    base = gather(flags, {}, read_only=True).config
+    base = resolve_flags(flags, {}, read_only=True).config
     known = table_of(base)  # without the settings of parts that flags choose
     usual = {path: value_at(base, path) if path in known else one.default for path, one in table_of(config).items()}
     changed = [path for path in usual if value_at(config, path) != usual[path]]
-    own = [path for path in changed if path not in LEADING and not is_of_its_machine(path)]
-    paths = [path for path in own if about(path) is not About.IDENTITY or path == "seed"]
+    own = [path for path in changed if path not in LEADING_SETTINGS and not is_of_its_machine(path)]
+    paths = [path for path in own if topic_of(path) is not About.IDENTITY or path == "seed"]
     return shlex.join(["beast", "train", *_flags(config, [*leading, *paths])])
 
 
 def _flags(config: RunConfig, paths: Iterable[str]) -> list[str]:
-    return [word for path in paths for word in flag_of(path, published(config, path))]
+    return [word for path in paths for word in flag_of(path, public_value(config, path))]
 
 
 def mean_reward(row: Row) -> str:

@@ -31,9 +31,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from zerobeast.common.errors import BeastError, ConfigError, raising
-from zerobeast.common.wire import ArraySpace, Space, nested
-from zerobeast.common.wire.spaces import names
+from zerobeast.common.errors import BeastError, ConfigError, raise_as
+from zerobeast.common.wire import ArraySpace, Space, nest_values
+from zerobeast.common.wire.spaces import array_names
 from zerobeast.playing.policy import Policy
 from zerobeast.rl.nets import StepInput
 from zerobeast.rl.ops.distributions import FORBIDDEN
@@ -76,21 +76,21 @@ class ActingStep(nn.Module):
         self._actions = dict(_arrays("action", self.env.action))
         real = [name for name, space in self._actions.items() if space.kind == "box"]
         self._unclipped = real if policy.config.net.sees_last_step and policy.config.algorithm.sees_last_step else []
-        with torch.no_grad(), raising(ConfigError, self.fault):
-            self.outputs = list(self.named(*self.example()))
+        with torch.no_grad(), raise_as(ConfigError, self.fault):
+            self.outputs = list(self.compute_outputs(*self.example()))
 
     def example(self) -> list[Tensor]:
         """Random inputs of three environments."""
         return [torch.from_numpy(array) for array in random_inputs(self, 3, np.random.default_rng(0)).values()]
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
-        return tuple(self.named(*tensors).values())
+        return tuple(self.compute_outputs(*tensors).values())
 
-    def named(self, *tensors: Tensor) -> dict[str, Tensor]:
+    def compute_outputs(self, *tensors: Tensor) -> dict[str, Tensor]:
         """The outputs by name."""
         given = dict(zip(self.inputs, tensors, strict=True))
         obs, action = (
-            nested(space, (_counted(array, given[part], -1) for part, array in _arrays(name, space)))
+            nest_values(space, (_shift_choices(array, given[part], -1) for part, array in _arrays(name, space)))
             for name, space in (("obs", self.env.obs), ("last_action", self.env.action))
         )
         step = StepInput(obs, action, given["last_reward"], given["first"], given.get("action_mask"))
@@ -100,12 +100,12 @@ class ActingStep(nn.Module):
         step = tree_map(lambda entry: entry[None], step)
         act, after = self.algorithm.act(self.net, step, core, greedy)
         chosen = dict(zip(self._actions, leaves(act.action), strict=True))
-        found = {name: _bounded(space, chosen[name]) for name, space in self._actions.items()}
-        found |= self._drawn_by(step, core)
+        found = {name: _bound_action(space, chosen[name]) for name, space in self._actions.items()}
+        found |= self._distribution_outputs(step, core)
         found |= {f"next_last_{name}": chosen[name] for name in self._unclipped}
         return found | ({"next_state": after} if self.net.core_size else {})
 
-    def _drawn_by(self, step: StepInput, core: Tensor) -> dict[str, Tensor]:
+    def _distribution_outputs(self, step: StepInput, core: Tensor) -> dict[str, Tensor]:
         """What actions are drawn by, or how they are valued, as far as the algorithm has that."""
         algorithm = self.algorithm
         if isinstance(algorithm, HasActionValues):
@@ -120,7 +120,7 @@ class ActingStep(nn.Module):
         }
 
 
-def export(policy: Policy) -> Graph:
+def export_graph(policy: Policy) -> Graph:
     """The graph of a policy's step, after a comparison with torch.
 
     Raises:
@@ -146,13 +146,15 @@ def export(policy: Policy) -> Graph:
     graph = program.model.graph
     for value in [value for value in graph.inputs if not value.uses()]:
         graph.inputs.remove(value)
-    inputs, outputs = ({str(value.name): _shown(value) for value in values} for values in (graph.inputs, graph.outputs))
+    inputs, outputs = (
+        {str(value.name): _format_end(value) for value in values} for values in (graph.inputs, graph.outputs)
+    )
     model = _file(program.model)
-    with raising(ConfigError, step.fault):
-        return Graph(model, inputs, outputs, compared(step, model, set(inputs)))
+    with raise_as(ConfigError, step.fault):
+        return Graph(model, inputs, outputs, compare_with_torch(step, model, set(inputs)))
 
 
-def compared(step: ActingStep, model: bytes, taken: set[str]) -> float:
+def compare_with_torch(step: ActingStep, model: bytes, taken: set[str]) -> float:
     """The largest difference between a graph's outputs and torch's on random inputs, relative to the largest output.
 
     Args:
@@ -224,18 +226,18 @@ def _inputs(policy: Policy) -> Iterator[tuple[str, tuple[ArraySpace, tuple[int, 
 
 def _arrays(name: str, space: Space) -> Iterator[tuple[str, ArraySpace]]:
     """The name and the space of each array, in order."""
-    return zip(names(space, f"{name}."), space.arrays, strict=True)
+    return zip(array_names(space, f"{name}."), space.arrays, strict=True)
 
 
-def _counted(space: ArraySpace, values: Tensor, sign: int) -> Tensor:
+def _shift_choices(space: ArraySpace, values: Tensor, sign: int) -> Tensor:
     """Choices of an environment as those that count from 0 (-1), or the inverse (1)."""
     return values + sign * torch.tensor(space.start, dtype=values.dtype).view(space.shape) if space.start else values
 
 
-def _bounded(space: ArraySpace, action: Tensor) -> Tensor:
+def _bound_action(space: ArraySpace, action: Tensor) -> Tensor:
     """An action as environments get it."""
     if space.kind != "box":
-        return _counted(space, action, 1)
+        return _shift_choices(space, action, 1)
     low, high = (torch.from_numpy(bound.astype(np.float32)) for bound in space.bounds)
     return torch.minimum(torch.maximum(action.float(), low), high)
 
@@ -250,7 +252,7 @@ def _file(model: Any) -> bytes:
     return file
 
 
-def _shown(value: Any) -> str:
+def _format_end(value: Any) -> str:
     """Type and shape of an end of a graph."""
     sizes = ", ".join(["B", *map(str, list(value.shape)[1:])])
     return f"{value.dtype.numpy().name} [{sizes}]"

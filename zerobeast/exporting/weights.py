@@ -1,4 +1,4 @@
-"""An exported policy as files: what `write` leaves in a folder, `read` makes of it the outline of a checkpoint.
+"""An exported policy as files: what is written into a folder, and read from it as the outline of a checkpoint.
 
     model.safetensors    the parameters, by name
     config.json          settings, description of the environment, agent steps, unit of values; JSON without infinite
@@ -17,10 +17,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zerobeast.common.config.table import RUN, TREE, about, nested, table_of, value_at
-from zerobeast.common.errors import CheckpointError, raising
+from zerobeast.common.config.settings_table import RUN, TREE, nest, table_of, topic_of, value_at
+from zerobeast.common.errors import CheckpointError, raise_as
 from zerobeast.common.files import run_files
-from zerobeast.common.files.opening import small_text
+from zerobeast.common.files.regular_files import read_small_text
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.settings.facts import About, facts_of, guard_of
 from zerobeast.common.settings.guards import CODE, ENVIRONMENT
@@ -41,18 +41,18 @@ def is_export(place: Path) -> bool:
     return (place / WEIGHTS).is_file() or ((place / CONFIG).is_file() and not run_files.is_run(place))
 
 
-def published(config: RunConfig, path: str) -> Any:
+def public_value(config: RunConfig, path: str) -> Any:
     """The value of a setting without folders of this machine: of files and modules of its user, names alone."""
     value = value_at(config, path)
     if path == "env.opponent":
         return Path(value).name
     names_code = guard_of(TREE[path]) in (CODE, ENVIRONMENT)
-    return without_folders(value) if names_code else _mapped(_name, value)
+    return without_folders(value) if names_code else _map_tree(_name, value)
 
 
 def is_of_its_machine(path: str) -> bool:
     """Whether a setting does not describe a policy, but the machine that trained it."""
-    is_own = path in RUN and about(path) in (About.PEERS, About.CAPACITY, About.MACHINE)
+    is_own = path in RUN and topic_of(path) in (About.PEERS, About.CAPACITY, About.MACHINE)
     return is_own or facts_of(TREE[path]).of_host
 
 
@@ -63,23 +63,23 @@ def _name(value: Any) -> Any:
     return parts[-1] if parts[1:] and os.path.isdir(f"/{parts[0]}") else value
 
 
-def describe(policy: Policy, **more: Any) -> str:
+def describe_policy(policy: Policy, **more: Any) -> str:
     """The text of config.json; `more` is for whoever reads it."""
     config, table = policy.config, table_of(policy.config).items()
     # those of the machine that trained it at their defaults
-    own = {path: field.default if is_of_its_machine(path) else published(config, path) for path, field in table}
+    own = {path: field.default if is_of_its_machine(path) else public_value(config, path) for path, field in table}
     tree = {
         "format": FORMAT,
         "agent_steps": policy.agent_steps,
         "unit": policy.unit,
-        "env": _mapped(_finite, policy.env.to_wire() | {"env_id": without_folders(policy.env.env_id)}),
-        "settings": nested(own),
+        "env": _map_tree(_encode_infinity, policy.env.to_wire() | {"env_id": without_folders(policy.env.env_id)}),
+        "settings": nest(own),
         **more,
     }
     return json.dumps(tree, indent=2, allow_nan=False, default=str) + "\n"
 
 
-def write(path: Path, policy: Policy) -> None:
+def write_weights(path: Path, policy: Policy) -> None:
     """Write the parameters of a policy.
 
     Raises:
@@ -91,7 +91,7 @@ def write(path: Path, policy: Policy) -> None:
     path.write_bytes(save(tensors, {"format": "pt"}))  # `save_file` hides the file from other users
 
 
-def read(folder: Path) -> dict[str, Any]:
+def read_export(folder: Path) -> dict[str, Any]:
     """What a checkpoint of the exported policy would hold, as far as acting needs it.
 
     Raises:
@@ -113,14 +113,14 @@ def read(folder: Path) -> dict[str, Any]:
 
 
 def _config(path: Path) -> dict[str, Any]:
-    with raising(CheckpointError, f"{path}: cannot be read", OSError, ValueError, RecursionError):
-        tree = json.loads(small_text(path, MAX_CONFIG_BYTES))
+    with raise_as(CheckpointError, f"{path}: cannot be read", OSError, ValueError, RecursionError):
+        tree = json.loads(read_small_text(path, MAX_CONFIG_BYTES))
         if isinstance(tree, dict) and "env" in tree:
-            tree["env"] = _infinite(tree["env"])
-    return _judged(path, tree)
+            tree["env"] = _decode_infinity(tree["env"])
+    return _check_config(path, tree)
 
 
-def _judged(path: Path, tree: Any) -> dict[str, Any]:
+def _check_config(path: Path, tree: Any) -> dict[str, Any]:
     """The content of config.json, if it is one; the users of its entries judge them."""
     if not isinstance(tree, dict) or tree.get("format") != FORMAT:
         raise CheckpointError(f"{path}: not an export of this program: expected an object with format {FORMAT}")
@@ -137,26 +137,26 @@ def _tensors(path: Path) -> dict[str, Any]:
     from safetensors import SafetensorError, safe_open
 
     damage = (OSError, SafetensorError, ValueError, TypeError, AttributeError, RuntimeError)
-    with raising(CheckpointError, f"{path}: cannot be read", *damage), safe_open(path, framework="pt") as file:
+    with raise_as(CheckpointError, f"{path}: cannot be read", *damage), safe_open(path, framework="pt") as file:
         return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it has no other iterator
 
 
-def _mapped(change: Callable[[Any], Any], entries: Any) -> Any:
+def _map_tree(change: Callable[[Any], Any], entries: Any) -> Any:
     """A tree of dicts and lists with other leaves and names."""
     if isinstance(entries, dict):
-        return {change(name): _mapped(change, entry) for name, entry in entries.items()}
-    return [_mapped(change, entry) for entry in entries] if isinstance(entries, list) else change(entries)
+        return {change(name): _map_tree(change, entry) for name, entry in entries.items()}
+    return [_map_tree(change, entry) for entry in entries] if isinstance(entries, list) else change(entries)
 
 
-def _finite(number: Any) -> Any:
+def _encode_infinity(number: Any) -> Any:
     """An infinite number as text, since JSON has none."""
     return str(number) if isinstance(number, float) and not math.isfinite(number) else number
 
 
-def _infinite(entries: Any, name: str = "") -> Any:
+def _decode_infinity(entries: Any, name: str = "") -> Any:
     """The inverse, for bounds alone: any other text is what it is."""
     if isinstance(entries, dict):
-        return {key: _infinite(entry, key) for key, entry in entries.items()}
+        return {key: _decode_infinity(entry, key) for key, entry in entries.items()}
     if isinstance(entries, list):
-        return [_infinite(entry, name) for entry in entries]
+        return [_decode_infinity(entry, name) for entry in entries]
     return float(entries) if name in _BOUNDS and entries in ("inf", "-inf") else entries

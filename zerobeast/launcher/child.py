@@ -14,9 +14,9 @@ from typing import Any
 import psutil
 
 from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.common.files.opening import last_lines, opened
+from zerobeast.common.files.regular_files import open_regular, read_last_lines
 from zerobeast.common.health import status
-from zerobeast.common.health.pages import announced_page
+from zerobeast.common.health.pages import fetch_announced_page
 from zerobeast.common.health.status import ExitRecord
 from zerobeast.common.process.endings import how_it_ended, oom_kills
 from zerobeast.plan.processes import ProcessSpec
@@ -61,7 +61,7 @@ class Child:
         try:
             for file in self.spec.statuses.values():
                 file.unlink(missing_ok=True)
-            with opened(self.spec.log, "ab") as log:
+            with open_regular(self.spec.log, "ab") as log:
                 self._log_start = log.tell()
                 self._process = subprocess.Popen(
                     self.spec.argv(self._starts),
@@ -77,7 +77,7 @@ class Child:
             raise BeastError(f"cannot start {self.spec.name}: {where}{error.strerror}") from error
         self._starts += 1
         if self.spec.log_bytes:
-            threading.Thread(target=self._bound_log, args=(self._process,), daemon=True).start()
+            threading.Thread(target=self._limit_log, args=(self._process,), daemon=True).start()
 
     def poll(self) -> int | None:
         """The exit code (negative: number of the signal), or None while it runs or was never started."""
@@ -114,7 +114,7 @@ class Child:
     def page(self, role: str = "", timeout_s: float = PAGE_LIMIT_S) -> dict[str, Any]:
         """The health page of its service with a role, or of its first service; empty while it does not answer."""
         file = next((file for each, file in self.spec.statuses.items() if role in ("", each)), None)
-        found = announced_page(file, timeout_s, remote=self.remote) if file else None
+        found = fetch_announced_page(file, timeout_s, remote=self.remote) if file else None
         return found if found and found["pid"] == self.pid else {}
 
     def terminate(self) -> None:
@@ -131,15 +131,15 @@ class Child:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
-    def _bound_log(self, process: subprocess.Popen[bytes]) -> None:
+    def _limit_log(self, process: subprocess.Popen[bytes]) -> None:
         """In a thread: empty the log when it is full. The process goes on writing to that file, since it appends."""
         limit = self.spec.log_bytes
         while process.returncode is None:
             time.sleep(LOG_PERIOD_S)
             with contextlib.suppress(OSError):  # somebody has removed it
                 if (size := self.spec.log.stat().st_size) >= limit:
-                    with opened(self.spec.log, "r+b") as log:
-                        with contextlib.suppress(OSError), opened(self._older_log, "wb") as older:  # a full disk
+                    with open_regular(self.spec.log, "r+b") as log:
+                        with contextlib.suppress(OSError), open_regular(self._older_log, "wb") as older:  # a full disk
                             log.seek(size - limit)
                             shutil.copyfileobj(log, older)
                             older.truncate(limit)  # it may have grown meanwhile
@@ -158,7 +158,9 @@ class Child:
             return f"the folder of the run was removed during training: {self.spec.log.parents[1]}"
         if end.state == "failed":
             return end.sentence + f" ({self.spec.name} ended with exit code {code})" * (code != ConfigError.exit_code)
-        lines = (last_lines(self._older_log) if self._rotated else []) + last_lines(self.spec.log, self._log_start)
+        lines = (read_last_lines(self._older_log) if self._rotated else []) + read_last_lines(
+            self.spec.log, self._log_start
+        )
         from_outside = code == -signal.SIGKILL  # then what it logged before is no reason
         tail = "".join(f"\n  {line[:TAIL_WIDTH]}" for line in lines[-TAIL_LINES:] if not from_outside)
         how = f"was {end.sentence}" if end.state == "killed" else f"ended with exit code {code}"

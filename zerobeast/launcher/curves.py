@@ -8,7 +8,7 @@ from pathlib import Path
 
 from zerobeast.common.files import run_files
 from zerobeast.common.files.event_file import EventFile
-from zerobeast.common.health.hops import HOPS, recent
+from zerobeast.common.health.hops import HOPS, merge_recent
 from zerobeast.launcher.pages import Snapshot
 
 PERIOD_S = 10.0
@@ -42,5 +42,5 @@ class Curves:
 def hop_means_ms(snapshot: Snapshot) -> dict[str, float]:
     """Tag -> mean milliseconds over the last seconds, for every hop that anything passed."""
     pages = {role: [view.page for view in snapshot.services if view.role == role] for role in HOPS}
-    means = {f"{role}.{hop}": recent(pages[role], hop).mean_s for role, hops in HOPS.items() for hop in hops}
+    means = {f"{role}.{hop}": merge_recent(pages[role], hop).mean_s for role, hops in HOPS.items() for hop in hops}
     return {f"hops_ms/{name}": 1000 * mean_s for name, mean_s in means.items() if mean_s is not None}

@@ -10,11 +10,11 @@ from zerobeast.common.config.flags import flags_for
 from zerobeast.common.config.load import dump
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.files import run_files
-from zerobeast.common.health.status import read
+from zerobeast.common.health.status import read_status
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.child import Child, stop
 from zerobeast.launcher.private_folder import private_folder
-from zerobeast.plan.processes import ProcessSpec, child_environ, service_command, settings_flags, socket
+from zerobeast.plan.processes import ProcessSpec, child_environ, service_command, settings_flags, socket_endpoint
 
 START_LIMIT_S = 300.0  #: at the niceness of an evaluator on a full machine; a process that ends is noticed at once
 STOP_LIMIT_S = 5.0
@@ -28,14 +28,14 @@ def env_server(config: RunConfig) -> Iterator[str]:
       BeastError: it ended, for the reason in its log.
     """
     with private_folder() as place:
-        endpoint = socket(place, "envserver")
+        endpoint = socket_endpoint(place, "envserver")
         status, log, file = place / "status.json", place / "log", place / run_files.CONFIG
         own = config.model_copy(update={"envserver": config.envserver.for_one()})
         file.write_text(dump(own), encoding="utf-8")
         command = service_command(
             "envserver",
             *settings_flags(config, file),
-            *flags_for(trust.ALONE),
+            *flags_for(trust.SAFE_VALUES),
             *("--envserver.endpoint", endpoint, "--supervisor-pid", str(os.getpid())),
             *("--status-file", str(status), "--health.port", "0"),
         )
@@ -44,7 +44,7 @@ def env_server(config: RunConfig) -> Iterator[str]:
         child.start()
         deadline = time.monotonic() + START_LIMIT_S
         try:
-            while not read(status).health:
+            while not read_status(status).health:
                 if not child.running or time.monotonic() > deadline:
                     raise PeerLost(f"the env-server did not start within {START_LIMIT_S:.0f} s")
                 time.sleep(0.01)

@@ -13,7 +13,7 @@ from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.health import status
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.child import Child
-from zerobeast.launcher.hosts import Host, command
+from zerobeast.launcher.hosts import Host, host_command
 from zerobeast.launcher.supervisor import Supervisor
 from zerobeast.plan.processes import Plan, ProcessSpec, helper_environ
 
@@ -76,8 +76,8 @@ class Fleet:
         first = 0
         for index, host in enumerate(hosts):
             log, place = (self._folder / part / f"host-{index}" for part in (run_files.LOGS, run_files.SERVICES))
-            status.write(place.with_suffix(".json"), host=f"ssh {host.address}", health="")
-            argv, restart = command(host, first, self.config), self.plan.restart_of("worker")
+            status.write_status(place.with_suffix(".json"), host=f"ssh {host.address}", health="")
+            argv, restart = host_command(host, first, self.config), self.plan.restart_of("worker")
             more = self._keep_open, self.config.local.log_bytes, None, restart
             spec = ProcessSpec("worker", index, argv, self._helper_environ, log.with_suffix(".log"), Path(), *more)
             self.children.append(Child(spec))

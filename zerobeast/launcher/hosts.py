@@ -28,12 +28,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from zerobeast.common.config.trust import confirmation, decisive, needed
-from zerobeast.common.errors import ConfigError, PeerLost, raising
+from zerobeast.common.config.trust import confirmation, decisive_values, settings_to_confirm
+from zerobeast.common.errors import ConfigError, PeerLost, raise_as
 from zerobeast.common.files import run_files
 from zerobeast.common.process.logs import log_to_stderr
-from zerobeast.common.process.roles import HOSTED
-from zerobeast.common.process.signals import handled
+from zerobeast.common.process.roles import SERVICES_BY_PROCESS
+from zerobeast.common.process.signals import handle_signals
 from zerobeast.common.process.terminal import write
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.text import as_text
@@ -99,7 +99,7 @@ def read_hosts(path: Path) -> list[Host]:
     Raises:
       ConfigError: a line for every mistake.
     """
-    with raising(ConfigError, f"--hosts {path}", OSError, UnicodeError):
+    with raise_as(ConfigError, f"--hosts {path}", OSError, UnicodeError):
         lines = path.read_text().splitlines()
     found, mistakes = [], []
     for number, line in enumerate(lines, 1):
@@ -115,7 +115,7 @@ def read_hosts(path: Path) -> list[Host]:
     return found
 
 
-def command(host: Host, first: int, config: RunConfig) -> list[str]:
+def host_command(host: Host, first: int, config: RunConfig) -> list[str]:
     """argv of the process that looks after a host, whose workers are numbered from `first`."""
     options = {
         **host._asdict(),
@@ -123,14 +123,14 @@ def command(host: Host, first: int, config: RunConfig) -> list[str]:
         "folder": str(config.folder),
         "keys": config.security.keys,
         "learner": config.learner.endpoint,  #: as the host reaches it
-        "files": own_files(map(as_text, needed(config).values())),
-        "flags": f"{shlex.join(confirmation(decisive(config)))} {of_workers(config, f'(index - {first})')}",
+        "files": own_files(map(as_text, settings_to_confirm(config).values())),
+        "flags": f"{shlex.join(confirmation(decisive_values(config)))} {worker_flags(config, f'(index - {first})')}",
         "supervisor_pid": os.getpid(),
     }
     return [sys.executable, "-P", "-m", "zerobeast.launcher.hosts", json.dumps(options)]
 
 
-def of_workers(config: RunConfig, index: str) -> str:
+def worker_flags(config: RunConfig, index: str) -> str:
     """Flags of a worker that shares its machine with others, as words for a shell.
 
     Args:
@@ -138,18 +138,20 @@ def of_workers(config: RunConfig, index: str) -> str:
       index: index of the worker on its machine, as an arithmetic expression of the shell.
     """
     device = "cpu" if config.broker.device == "auto" else config.broker.device  # one per core is too many for a GPU
-    port = f"$(({config.health.port + 1} + {len(HOSTED['worker'])} * {index}))" if config.health.port else "0"
+    port = (
+        f"$(({config.health.port + 1} + {len(SERVICES_BY_PROCESS['worker'])} * {index}))" if config.health.port else "0"
+    )
     return f"--broker.device {shlex.quote(device)} --health.port {port}"
 
 
 def main(argv: list[str]) -> int:
-    """Look after a host, as described by `command`, until SIGTERM or the supervisor's end; returns the exit code.
+    """Look after a host, as described by `host_command`, until SIGTERM or the supervisor's end; returns the exit code.
 
     It is 75 if the host cannot be reached, 2 if no worker there can take the settings.
     """
     options = argparse.Namespace(**json.loads(argv[0]))
     log_to_stderr(options.address)
-    if sentence := unreachable(options.address, options.python):
+    if sentence := probe_host(options.address, options.python):
         write(f"worker: {sentence}", sys.stderr)
         return PeerLost.exit_code
     archive = pack(Path(options.folder), Path(options.keys), options.files)
@@ -159,7 +161,7 @@ def main(argv: list[str]) -> int:
     def over(within_s: float = 0.0) -> bool:
         return ended.wait(within_s) or os.getppid() != options.supervisor_pid
 
-    with handled((signal.SIGTERM, signal.SIGINT), lambda _number, _frame: ended.set()):
+    with handle_signals((signal.SIGTERM, signal.SIGINT), lambda _number, _frame: ended.set()):
         while not over():
             code = connect(options.address, script, archive, over)
             if code == ConfigError.exit_code and not over():
@@ -170,7 +172,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def unreachable(host: str, python: str) -> str:
+def probe_host(host: str, python: str) -> str:
     """A sentence on why ssh cannot connect or the host's Python cannot start a worker; empty if all is well."""
     probe = [*SSH, host, f"{_quoted(python)} -P -c 'import zerobeast.services.worker'"]
     try:

@@ -14,13 +14,13 @@ from typing import Any, Self
 
 import psutil
 
-from zerobeast.common.files.opening import small_json
+from zerobeast.common.files.regular_files import read_small_json
 from zerobeast.common.health.figures import ServiceView, number
-from zerobeast.common.health.pages import announced_page
+from zerobeast.common.health.pages import fetch_announced_page
 from zerobeast.common.process.logs import MAX_WARNING
-from zerobeast.common.process.roles import HOSTED
-from zerobeast.launcher.attached import Attached
+from zerobeast.common.process.roles import SERVICES_BY_PROCESS
 from zerobeast.launcher.child import Child
+from zerobeast.launcher.foreign_processes import ForeignProcess
 
 PERIOD_S = 1.0
 USAGE_PERIOD_S = 2.0  #: finding a process's helpers reads all of /proc
@@ -52,10 +52,10 @@ class Gatherer:
     """
 
     def __init__(
-        self, find: Callable[[], Sequence[Child | Attached]], watch: Callable[[Snapshot], None] | None = None
+        self, find: Callable[[], Sequence[Child | ForeignProcess]], watch: Callable[[Snapshot], None] | None = None
     ) -> None:
         self._find, self._watch = find, watch
-        self._children: Sequence[Child | Attached] = ()
+        self._children: Sequence[Child | ForeignProcess] = ()
         self._sources: list[_Source] = []
         self._attach()
         self._warnings: deque[str] = deque(maxlen=KEPT_WARNINGS)
@@ -106,9 +106,11 @@ class Gatherer:
 class _Source:
     """What is known of one child. The gatherer's thread writes whole values, the launcher's thread reads them."""
 
-    def __init__(self, child: Child | Attached) -> None:
+    def __init__(self, child: Child | ForeignProcess) -> None:
         self.child = child
-        self._pages: dict[str, dict[str, Any]] = {role: {} for role in child.spec.statuses if role in HOSTED}
+        self._pages: dict[str, dict[str, Any]] = {
+            role: {} for role in child.spec.statuses if role in SERVICES_BY_PROCESS
+        }
         self._pages_at = dict.fromkeys(self._pages, time.monotonic())
         self._cpu_share: float | None = None
         self._cpu_s = self._usage_at = 0.0
@@ -132,14 +134,14 @@ class _Source:
         if self.child.pid == 0 or self.child.code is not None:
             return
         for role in self._pages:
-            if page := announced_page(self.child.spec.statuses[role], ANSWER_LIMIT_S, remote=self.child.remote):
+            if page := fetch_announced_page(self.child.spec.statuses[role], ANSWER_LIMIT_S, remote=self.child.remote):
                 self._pages[role], self._pages_at[role] = page, time.monotonic()
         if self.child.pid > 0 and time.monotonic() >= self._usage_at + USAGE_PERIOD_S:
             with contextlib.suppress(psutil.Error):  # one of them ended meanwhile: keep the last figures
                 self._measure(time.monotonic())
 
     def new_warnings(self) -> list[str]:
-        pages = self._pages.values() or map(small_json, self.child.spec.statuses.values())
+        pages = self._pages.values() or map(read_small_json, self.child.spec.statuses.values())
         found = dict.fromkeys(warning for page in pages for warning in _warnings(page))
         news = [text for *which, text in found if (*which, text) not in self._warned]
         self._warned = {*found}
@@ -147,7 +149,7 @@ class _Source:
 
     def _measure(self, now: float) -> None:
         process = psutil.Process(self.child.pid)
-        hosts_envs = "envserver" in HOSTED.get(self.child.spec.role, ())
+        hosts_envs = "envserver" in SERVICES_BY_PROCESS.get(self.child.spec.role, ())
         family = [process, *(process.children(recursive=True) if hosts_envs else [])]
         cpu_s = sum(sum(member.cpu_times()[:2]) for member in family)
         if self._usage_at:

@@ -16,7 +16,7 @@ from zerobeast.common.endpoints import MAX_IPC_PATH
 
 PREFIX, LOCK = "beast-", "owner.lock"
 SHORT_PLACE = "/tmp"  # noqa: S108 - mkdtemp makes a folder of its own there
-RANDOM, LONGEST_SOCKET = "12345678", "/envserver-999.2"  #: what is appended, by tempfile and for the sockets
+RANDOM_SUFFIX, LONGEST_SOCKET = "12345678", "/envserver-999.2"  #: what is appended, by tempfile and for the sockets
 
 
 @contextlib.contextmanager
@@ -25,15 +25,15 @@ def private_folder() -> Iterator[Path]:
     for place in dict.fromkeys((tempfile.gettempdir(), SHORT_PLACE)):
         remove_abandoned(Path(place))
     place = tempfile.gettempdir()
-    if len(f"{place}/{PREFIX}{RANDOM}{LONGEST_SOCKET}") > MAX_IPC_PATH:
+    if len(f"{place}/{PREFIX}{RANDOM_SUFFIX}{LONGEST_SOCKET}") > MAX_IPC_PATH:
         place = SHORT_PLACE
     folder = tempfile.TemporaryDirectory(prefix=PREFIX, dir=place, ignore_cleanup_errors=True)
-    with folder as name, _held(Path(name)):
+    with folder as name, _hold_lock(Path(name)):
         yield Path(name)
 
 
 @contextlib.contextmanager
-def _held(folder: Path) -> Iterator[None]:
+def _hold_lock(folder: Path) -> Iterator[None]:
     """Lock a file and only then give it its name, so that it is never seen unlocked while its owner lives."""
     draft = folder / f"{LOCK}.new"
     descriptor = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -70,7 +70,7 @@ class Screen:
         self._due = now + (REFRESH_S if self._live else LINE_PERIOD_S)
         try:
             if self._live:
-                self._live.update(view.screen(self._run, self._source(), stopping=stopping), refresh=True)
+                self._live.update(view.render_screen(self._run, self._source(), stopping=stopping), refresh=True)
             else:
                 self._add_lines(self._source(), stopping=stopping)
         except (OSError, ValueError):  # the terminal or the pipe is gone
@@ -79,7 +79,7 @@ class Screen:
     def _add_lines(self, snapshot: Snapshot, *, stopping: bool) -> None:
         news = [warning for warning in snapshot.warnings if warning not in self._warned]
         self._warned = snapshot.warnings
-        line = view.line(self._run, snapshot, stopping=stopping, full=self._full)
+        line = view.format_line(self._run, snapshot, stopping=stopping, full=self._full)
         for text in (*news, f"{time.strftime('%H:%M:%S')} {line}"):
             self._console.out(text)
         self._console.file.flush()

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 
 from zerobeast.common.errors import BeastError, ConfigError, PeerLost
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
-from zerobeast.common.process.roles import EVALUATOR, RECORDS, STOPPING
-from zerobeast.common.process.signals import handled
+from zerobeast.common.process.roles import EVALUATOR, RECORDS, STOPPING_ORDER
+from zerobeast.common.process.signals import handle_signals
 from zerobeast.launcher.child import KILL_LIMIT_S, TURN_S, Child, await_end
 
 log = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ SAVE_LIMIT_S, QUIET_S = 60.0, 2.0  #: after STOP_LIMIT_S for a learner; without 
 LAST_S = 2.0  #: how long those that no run needs may run after all others, since nothing is lost with what they do
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 #: exit codes that are passed on; bad input comes first, being a cause, and a lost peer after crashes, as a consequence
-RANKS = {ConfigError.exit_code: 0, PeerLost.exit_code: 2}
+EXIT_CODE_RANKS = {ConfigError.exit_code: 0, PeerLost.exit_code: 2}
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Supervisor:
 
         Only the main thread can handle `signals`; another one has `ask`.
         """
-        with handled(signals, lambda number, _frame: self.ask(number)):
+        with handle_signals(signals, lambda number, _frame: self.ask(number)):
             try:
                 ending = self._start_and_wait()
             finally:
@@ -98,26 +98,26 @@ class Supervisor:
             if self._signals:
                 return Ending(128 + self._signals[0])
             if self.learner.poll() == 0:
-                return self._finished()
+                return self._finish()
             if self._dead() and not self._start_again(ending := self._after_a_death()):
                 return ending
-            for reason in [reason for reason in self._ended() if reason not in warned]:
+            for reason in [reason for reason in self._explain_ended() if reason not in warned]:
                 log.warning("training goes on: %s", reason)
                 warned.add(reason)
             self._turn(stopping=False)
 
-    def _ended(self) -> list[str]:
+    def _explain_ended(self) -> list[str]:
         """Why each of those has ended without which a run goes on, such as the evaluator."""
         ended = [child for child in self._others if not child.running]
         return [f"the {child.spec.role} has ended: {child.explain()}" for child in ended]
 
-    def _finished(self) -> Ending:
+    def _finish(self) -> Ending:
         """Stop all that train, then wait for the last evaluations; a signal ends the wait, since the run is done."""
         if self._others and self._evaluating:
             self._stop(self._needed)
         while any(child.running for child in self._evaluators) and self._evaluating and not self._signals:
             self._turn(stopping=False)
-        reason = "; ".join(self._ended()) or (self._queue.trouble if self._queue else "")
+        reason = "; ".join(self._explain_ended()) or (self._queue.trouble if self._queue else "")
         return Ending(int(bool(reason)), reason, finished=True)
 
     @property
@@ -133,10 +133,10 @@ class Supervisor:
                 break
             self._turn(stopping=False)
         if self.learner.poll() == 0:
-            return self._finished()
-        child = min(self._dead(), key=lambda child: RANKS.get(child.poll() or 0, 1))
+            return self._finish()
+        child = min(self._dead(), key=lambda child: EXIT_CODE_RANKS.get(child.poll() or 0, 1))
         code = child.poll()
-        return Ending(code if code in RANKS else 1, child.explain())
+        return Ending(code if code in EXIT_CODE_RANKS else 1, child.explain())
 
     def _start_again(self, ending: Ending) -> bool:
         """Start those that have died again, unless that would not help; ranks of a learner all at once."""
@@ -163,7 +163,7 @@ class Supervisor:
 
     def _stop(self, children: Sequence[Child]) -> None:
         deadline = time.monotonic() + STOP_LIMIT_S
-        for role in STOPPING:
+        for role in STOPPING_ORDER:
             asked = [child for child in children if child.spec.role == role]
             for child in asked:
                 child.terminate()

@@ -7,12 +7,12 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping
 
-from zerobeast.common.errors import BeastError, ConfigError, raising
+from zerobeast.common.errors import BeastError, ConfigError, raise_as
 from zerobeast.common.files import run_files
 from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.child import Child, stop
 from zerobeast.plan.processes import ProcessSpec, helper_environ
-from zerobeast.tracking.process import LIMIT_S, STATUS, beside
+from zerobeast.tracking.process import LIMIT_S, STATUS, tracker_file
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ LOG = "tracker.log"
 
 
 @contextlib.contextmanager
-def tracked(config: RunConfig, name: str, project: str, environ: Mapping[str, str]) -> Iterator[list[Child]]:
+def run_tracker(config: RunConfig, name: str, project: str, environ: Mapping[str, str]) -> Iterator[list[Child]]:
     """Hand the run to the tracker of this name, if it is not empty, until the context is left.
 
     Yields:
@@ -36,8 +36,10 @@ def tracked(config: RunConfig, name: str, project: str, environ: Mapping[str, st
     again = ["track", str(folder), "--to", name, "--project", project]
     command = [sys.executable, "-P", "-m", "zerobeast", *again, "--follow", "--parent", str(os.getpid())]
     log_file = folder / run_files.LOGS / LOG
-    child = Child(ProcessSpec("tracker", 0, command, helper_environ(environ), log_file, beside(folder, name, STATUS)))
-    with raising(ConfigError, f"track {name}", BeastError):
+    child = Child(
+        ProcessSpec("tracker", 0, command, helper_environ(environ), log_file, tracker_file(folder, name, STATUS))
+    )
+    with raise_as(ConfigError, f"track {name}", BeastError):
         child.start()
     try:
         yield [child]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from zerobeast.common.config.layers import Inherited, leaves, read_yaml
-from zerobeast.common.config.table import TREE, about, is_bound, nested, section_at
+from zerobeast.common.config.layers import InheritedSettings, leaves, read_yaml
+from zerobeast.common.config.settings_table import TREE, is_bound, nest, section_at, topic_of
 from zerobeast.common.errors import CheckpointError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
@@ -15,13 +15,13 @@ from zerobeast.common.settings import ParentConfig, Run
 from zerobeast.common.settings.facts import About
 
 
-def endures(path: str) -> bool:
+def is_inherited(path: str) -> bool:
     """Whether a run with another algorithm has this setting too: what weights are bound to, in whole sections, and what
     marks it, but not what is its own.
     """
     if path not in TREE or path == "algo" or path.startswith("parent."):
         return False
-    return section_at(path).is_bound or is_bound(path) or about(path) is About.IDENTITY
+    return section_at(path).is_bound or is_bound(path) or topic_of(path) is About.IDENTITY
 
 
 @dataclass(frozen=True)
@@ -38,14 +38,14 @@ class Parent:
         """Its entries in the settings of the new run."""
         return ParentConfig(run=self.run, agent_steps=self.state["counters"]["agent_steps"])
 
-    def settings(self, algo: str) -> Inherited:
+    def settings(self, algo: str) -> InheritedSettings:
         """By path, those that the new run has as well: all, or those of environment and network alone.
 
         Args:
           algo: section of the new run's algorithm; empty: the same.
         """
         own = not algo or algo in self.tree
-        return Inherited({path: value for path, value in leaves(self.tree) if own or endures(path)})
+        return InheritedSettings({path: value for path, value in leaves(self.tree) if own or is_inherited(path)})
 
     def write(self, folder: Path) -> None:
         """Leave the checkpoint in the folder of the new run, for its learner.
@@ -60,7 +60,7 @@ class Parent:
         write_atomically(folder / run_files.PARENT, buffer.getbuffer(), durable=True)
 
 
-def read(run: str, place: Path) -> Parent:
+def load_parent(run: str, place: Path) -> Parent:
     """The parent that a name stands for.
 
     Args:
@@ -86,5 +86,5 @@ def read(run: str, place: Path) -> Parent:
     section = next(iter(state["config"].keys() - Run.model_fields.keys()), "")
     kept = ("algo", "total_steps")
     leaf = leaves(state["config"])
-    tree = {key: value for key, value in leaf if key in kept or endures(key) or key.startswith(f"{section}.")}
-    return Parent(run, path, nested(tree), state)
+    tree = {key: value for key, value in leaf if key in kept or is_inherited(key) or key.startswith(f"{section}.")}
+    return Parent(run, path, nest(tree), state)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from zerobeast.common.config.preset import family_of
-from zerobeast.common.config.table import value_at
+from zerobeast.common.config.settings_table import value_at
 from zerobeast.common.process.roles import ROLES
 from zerobeast.common.process.usage import cores
 from zerobeast.common.settings import RunConfig, torso_of
@@ -23,7 +23,11 @@ LEARNER_SHARE, BROKER_SHARE = 0.46, 0.22
 #: settings among which cores are shared out
 THREADS = ("learner.threads", "broker.threads", "envserver.threads", "envserver.workers")
 SHORT_STEPS = 20_000  #: of runs for which one process is faster on two cores
-CHEAP = ("cartpole", "classic", "lunarlander")  #: families of environments that cost less than acting in them does
+CHEAP_FAMILIES = (
+    "cartpole",
+    "classic",
+    "lunarlander",
+)  #: families of environments that cost less than acting in them does
 
 
 class Placement(NamedTuple):
@@ -81,7 +85,7 @@ def placement_of(config: RunConfig, available: int | None = None, *, gpu: bool |
         )
     apart, workers, groups = name == "apart", 0, config.actor.env_groups
     if name == "fused":
-        workers, groups = (local.workers, groups) if local.workers else spread(local.actors * groups, available)
+        workers, groups = (local.workers, groups) if local.workers else spread_groups(local.actors * groups, available)
     elif name == "serial":
         groups *= local.actors
     processes = {"learner": config.learner.ranks, "broker": int(apart or name == "serve")}
@@ -99,7 +103,7 @@ def placement_of(config: RunConfig, available: int | None = None, *, gpu: bool |
 
 def _is_short(config: RunConfig) -> bool:
     """Whether a run is over sooner in one process than the processes of other placements have started."""
-    cheap = all(family_of(task) in CHEAP for task in config.env.tasks)
+    cheap = all(family_of(task) in CHEAP_FAMILIES for task in config.env.tasks)
     several = config.local.workers or config.learner.ranks > 1 or config.deterministic
     return cheap and config.total_steps <= SHORT_STEPS and not several
 
@@ -110,7 +114,7 @@ def groups_of(config: RunConfig) -> int:
     return placement.all_actors * placement.env_groups
 
 
-def spread(groups: int, available: int) -> tuple[int, int]:
+def spread_groups(groups: int, available: int) -> tuple[int, int]:
     """Number of workers, at most one for each core, and of groups in each, so that there are `groups` in all."""
     workers = next(count for count in range(min(groups, available), 0, -1) if groups % count == 0)
     return workers, groups // workers

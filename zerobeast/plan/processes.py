@@ -7,16 +7,16 @@ from enum import StrEnum
 from pathlib import Path
 
 from zerobeast.common.config.layers import PREFIX
-from zerobeast.common.config.trust import confirmation, decisive
+from zerobeast.common.config.trust import confirmation, decisive_values
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.health import status
-from zerobeast.common.process.environ import NO_PLUGINS, for_environments
-from zerobeast.common.process.roles import HOSTED, RECORDS, SERVERS
-from zerobeast.common.process.usage import LEAST
+from zerobeast.common.process.environ import NO_PLUGINS, drop_secrets
+from zerobeast.common.process.roles import RECORDS, SERVERS, SERVICES_BY_PROCESS
+from zerobeast.common.process.usage import MIN_FILES
 from zerobeast.common.settings import RunConfig
 from zerobeast.plan.placement import placement_of
-from zerobeast.plan.run_folder import start
+from zerobeast.plan.run_folder import resume_step
 
 RESTARTS = 3  #: by default
 LEARNER = "learner"
@@ -73,7 +73,7 @@ class Plan:
     Actor i uses env-server i and broker i, modulo how many there are.
 
     Args:
-      config: settings of the run, as written to its folder (`prepare.prepared`).
+      config: settings of the run, as written to its folder (`preparation.prepare_run`).
       sockets: private folder with a short path, for the unix sockets of the planes.
       environ: the environment of this process.
       supervisor: id of the process with which they end, which ends all of them when the learner ends; None: each ends
@@ -110,7 +110,7 @@ class Plan:
         self._given = given  # a service of a deterministic run that begins anew would play other episodes
         self._sockets, self._keep_open, self._own_broker = sockets, keep_open, own_broker
         self._folder = config.folder.absolute()  # in a serial run an environment may change this process's folder
-        self._environ, self._start = child_environ(environ), start(config.folder)
+        self._environ, self._start = child_environ(environ), resume_step(config.folder)
         self._flags = [
             *("--learner.when_done", "evaluated" if supervisor is None else "exit"),
             *(() if supervisor is None else ("--supervisor-pid", str(supervisor))),
@@ -154,13 +154,13 @@ class Plan:
         if self.placement.name != "serve":
             for role in SERVERS:
                 count = 1 if role == LEARNER else self.counts.get(role, 0)
-                yield from (f"--{role}.endpoint", socket(self._sockets, role, index % max(1, count)))
+                yield from (f"--{role}.endpoint", socket_endpoint(self._sockets, role, index % max(1, count)))
             ranks = self.config.learner.ranks
-            others = (socket(self._sockets, LEARNER, rank) for rank in range(1, ranks))
+            others = (socket_endpoint(self._sockets, LEARNER, rank) for rank in range(1, ranks))
             yield from ("--learner.rank_endpoints", ",".join(others))
             yield from ("--learner.meeting", f"file://{self._sockets}/ranks") if ranks > 1 else ()
         elif self._own_broker:
-            yield from ("--broker.endpoint", socket(self._sockets, "broker", index))
+            yield from ("--broker.endpoint", socket_endpoint(self._sockets, "broker", index))
 
 
 def restart_of(role: str, restarts: int | None) -> Restart:
@@ -173,7 +173,7 @@ def restart_of(role: str, restarts: int | None) -> Restart:
     if restarts == 0 or (role in RECORDS and RECORDS[role].wanted):
         return Restart.NEVER
     if restarts is None:
-        return Restart.NEVER if LEARNER in HOSTED.get(role, ()) else Restart.KILLED
+        return Restart.NEVER if LEARNER in SERVICES_BY_PROCESS.get(role, ()) else Restart.KILLED
     return Restart.ALWAYS
 
 
@@ -184,7 +184,7 @@ def files_needed(config: RunConfig) -> int:
     servers = sum(placement.processes.get(role, 0) for role in ("envserver", "worker")) or 1
     groups = placement.env_groups * -(-actors // servers)  #: of one env-server
     processes = min(config.actor.envs_per_group, placement.threads["envserver.workers"])  #: of one group
-    return LEAST + 2 * actors + max(servers, 3 * groups * processes)
+    return MIN_FILES + 2 * actors + max(servers, 3 * groups * processes)
 
 
 def service_command(role: str, *flags: str) -> list[str]:
@@ -197,17 +197,17 @@ def service_command(role: str, *flags: str) -> list[str]:
 
 def settings_flags(config: RunConfig, file: Path) -> Iterator[str]:
     """Flags that give a service the settings in a file, and confirm what that file may not decide alone."""
-    yield from ("--config", str(file), *confirmation(decisive(config)))
+    yield from ("--config", str(file), *confirmation(decisive_values(config)))
 
 
-def socket(folder: Path, role: str, index: int = 0) -> str:
+def socket_endpoint(folder: Path, role: str, index: int = 0) -> str:
     """The endpoint of a service on a unix socket in a folder."""
     return f"ipc://{folder}/{role}-{index}"
 
 
 def child_environ(environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of a service, as `helper_environ` without secrets, which only trackers and ssh need."""
-    return for_environments(helper_environ(environ))
+    return drop_secrets(helper_environ(environ))
 
 
 def helper_environ(environ: Mapping[str, str]) -> dict[str, str]:

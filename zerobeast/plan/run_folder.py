@@ -17,19 +17,19 @@ from typing import Any
 
 import psutil
 
-from zerobeast.common.config.table import about, is_bound, table_of, value_at
-from zerobeast.common.errors import ConfigError, raising
+from zerobeast.common.config.settings_table import is_bound, table_of, topic_of, value_at
+from zerobeast.common.errors import ConfigError, raise_as
 from zerobeast.common.files import metrics, run_files
-from zerobeast.common.files.atomic import explained, write_atomically
+from zerobeast.common.files.atomic import explain_os_errors, write_atomically
 from zerobeast.common.files.links_outside import refuse_links_outside
-from zerobeast.common.files.opening import opened, regular
+from zerobeast.common.files.regular_files import open_descriptor, open_regular
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.text import without_folders
 
 HANDOVER_S = 10.0  #: how long services outlive a launcher that was killed
 RETRY_S = 0.1
 MAX_NAME, MAX_NUMBER = 100, 999
-CHOSEN = "chosen"  #: the origin of what nobody has given
+CHOSEN_ORIGIN = "chosen"  #: the origin of what nobody has given
 
 
 def default_name(config: RunConfig, now: datetime) -> str:
@@ -37,20 +37,22 @@ def default_name(config: RunConfig, now: datetime) -> str:
     suffix = f"-{config.section}-{now:%Y%m%d-%H%M%S}"
     env_id = re.sub(r"\(([^,;()]*)[^()]*\)", r"-\1", without_folders(config.env.id))  # of a mix, law and first part
     env = re.sub(r"[^A-Za-z0-9._]+", "-", env_id).strip("-._") or "run"
-    return _free(Path(config.root).expanduser() / (env[: MAX_NAME - len(f"{suffix}-{MAX_NUMBER}")] + suffix)).name
+    return _free_folder(
+        Path(config.root).expanduser() / (env[: MAX_NAME - len(f"{suffix}-{MAX_NUMBER}")] + suffix)
+    ).name
 
 
-def _free(folder: Path) -> Path:
+def _free_folder(folder: Path) -> Path:
     """This folder or, if it exists, one with a number after its name that does not."""
-    return next(path for path in _numbered(folder) if not path.exists())
+    return next(path for path in _candidate_folders(folder) if not path.exists())
 
 
-def _numbered(folder: Path) -> Iterator[Path]:
+def _candidate_folders(folder: Path) -> Iterator[Path]:
     yield folder
     yield from (folder.with_name(f"{folder.name}-{number}") for number in range(2, MAX_NUMBER + 1))
 
 
-def make(config: RunConfig, origins: Mapping[str, str]) -> tuple[RunConfig, Callable[[], None]]:
+def make_folder(config: RunConfig, origins: Mapping[str, str]) -> tuple[RunConfig, Callable[[], None]]:
     """Make the folder of a run, unless there is one.
 
     Args:
@@ -64,18 +66,22 @@ def make(config: RunConfig, origins: Mapping[str, str]) -> tuple[RunConfig, Call
     Raises:
       ConfigError: it cannot be made.
     """
-    with explained(f"run folder {config.folder} cannot be written"):
+    with explain_os_errors(f"run folder {config.folder} cannot be written"):
         config.folder.parent.mkdir(parents=True, exist_ok=True)
-        for folder in _numbered(config.folder) if origins.get("name", CHOSEN) == CHOSEN else (config.folder,):
+        for folder in (
+            _candidate_folders(config.folder)
+            if origins.get("name", CHOSEN_ORIGIN) == CHOSEN_ORIGIN
+            else (config.folder,)
+        ):
             with contextlib.suppress(FileExistsError):
                 folder.mkdir()
-                undo = partial(_remove, folder, run_files.at(folder.with_name(run_files.LATEST)))
+                undo = partial(_remove, folder, run_files.expand_path(folder.with_name(run_files.LATEST_FILE)))
                 return config.model_copy(update={"name": folder.name}), undo
     return config, lambda: None
 
 
 @contextlib.contextmanager
-def claimed(folder: Path) -> Iterator[int]:
+def lock_folder(folder: Path) -> Iterator[int]:
     """Make the folder if need be and hold its lock.
 
     Yields:
@@ -84,13 +90,13 @@ def claimed(folder: Path) -> Iterator[int]:
     Raises:
       ConfigError: the folder cannot be written, leads elsewhere or is not a run's, or another launcher runs there.
     """
-    with explained(f"run folder {folder} cannot be written"):
+    with explain_os_errors(f"run folder {folder} cannot be written"):
         folder.mkdir(parents=True, exist_ok=True)
         run_files.refuse_other(folder)
         refuse_links_outside(folder)
         for part in (run_files.LOGS, run_files.SERVICES):
             (folder / part).mkdir(exist_ok=True)
-        descriptor = regular(folder / run_files.LAUNCHER_LOCK, os.O_RDWR | os.O_CREAT)
+        descriptor = open_descriptor(folder / run_files.LAUNCHER_LOCK, os.O_RDWR | os.O_CREAT)
     try:
         _wait_for_lock(descriptor, folder)
         os.truncate(descriptor, 0)
@@ -129,7 +135,7 @@ def _wait_for_lock(descriptor: int, folder: Path) -> None:
         time.sleep(RETRY_S)
 
 
-def set_aside(folder: Path, now: datetime) -> Path | None:
+def move_folder_aside(folder: Path, now: datetime) -> Path | None:
     """Rename a run's folder out of the way, so that a new run can take its name. Nothing is deleted.
 
     Returns:
@@ -140,8 +146,8 @@ def set_aside(folder: Path, now: datetime) -> Path | None:
     """
     if not folder.exists():
         return None
-    target = _free(folder.with_name(f"{folder.name}.old-{now:%Y%m%d-%H%M%S}"))
-    with claimed(folder), explained(f"run folder {folder} cannot be moved aside"):
+    target = _free_folder(folder.with_name(f"{folder.name}.old-{now:%Y%m%d-%H%M%S}"))
+    with lock_folder(folder), explain_os_errors(f"run folder {folder} cannot be moved aside"):
         _demand_no_learner(folder)
         folder.rename(target)
     return target
@@ -149,7 +155,7 @@ def set_aside(folder: Path, now: datetime) -> Path | None:
 
 def _demand_no_learner(folder: Path) -> None:
     """Raise ConfigError if a learner that no launcher started trains the run: it would go on writing to this path."""
-    with contextlib.suppress(FileNotFoundError), opened(folder / run_files.LEARNER_LOCK, "r+b") as file:
+    with contextlib.suppress(FileNotFoundError), open_regular(folder / run_files.LEARNER_LOCK, "r+b") as file:
         taken = f"run {folder.name!r} has a learner that trains it now; give another --name"
         run_files.lock(file.fileno(), folder, refusal=taken)
 
@@ -157,17 +163,17 @@ def _demand_no_learner(folder: Path) -> None:
 def name_latest(folder: Path) -> None:
     """Write the run's name to the file `latest` beside its folder, or in place of a link of that name."""
     with contextlib.suppress(ConfigError):  # something else has that name
-        write_atomically(folder.with_name(run_files.LATEST), f"{folder.name}\n", durable=False)
+        write_atomically(folder.with_name(run_files.LATEST_FILE), f"{folder.name}\n", durable=False)
 
 
 def _remove(folder: Path, latest: Path) -> None:
     """Remove the folder of a new run that has not trained; `latest` is the run before it."""
-    if not trained(folder) and not metrics.last(folder):
+    if not has_checkpoint(folder) and not metrics.read_last_row(folder):
         shutil.rmtree(folder, ignore_errors=True)
         if run_files.is_run(latest):
             name_latest(latest)
         else:
-            folder.with_name(run_files.LATEST).unlink(missing_ok=True)
+            folder.with_name(run_files.LATEST_FILE).unlink(missing_ok=True)
 
 
 def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
@@ -181,15 +187,15 @@ def refuse_changes(saved: RunConfig, wanted: RunConfig) -> None:
     else:
         now = table_of(wanted)  # if a part of it is another one, that is refused as well
         bound = [path for path in table_of(saved) if path in now and is_bound(path)]
-        with raising(ConfigError, f"algo {saved.section}: bound"):
+        with raise_as(ConfigError, f"algo {saved.section}: bound"):
             own = saved.algorithm.bound(wanted.algorithm)
         bound += [f"{saved.section}{path}" if path.startswith(".") else path for path in own]
         if saved.algorithm.replays and saved.sync.parsed.measured != wanted.sync.parsed.measured:
             bound.append("sync.rule")  # it decides what is in each row of the replay's file
     changes = [(path, value_at(saved, path), value_at(wanted, path)) for path in bound]
     refused = [refusal(path, wanted.name, before, after) for path, before, after in changes if before != after]
-    done, learned = int(metrics.last(wanted.folder).get("agent_steps", 0)), [*table_of(wanted)] * (not refused)
-    others = [path for path in learned if not about(path) and value_at(saved, path) != value_at(wanted, path)]
+    done, learned = int(metrics.read_last_row(wanted.folder).get("agent_steps", 0)), [*table_of(wanted)] * (not refused)
+    others = [path for path in learned if not topic_of(path) and value_at(saved, path) != value_at(wanted, path)]
     if done > wanted.total_steps or (done == wanted.total_steps and set(others) - {"total_steps"}):
         steps = f"{done:,} agent steps of {wanted.total_steps:,}: nothing is left to train"
         sentence = f"total_steps: run {wanted.name!r} has done {steps}; give more than {done}"
@@ -207,16 +213,16 @@ def refusal(path: str, run: str, before: Any, after: Any) -> ConfigError:
 
 def schedule_note(saved: RunConfig, wanted: RunConfig) -> str:
     """A sentence if the learning rate of a run that continues jumps, or is not the one that was asked for."""
-    before = saved.algorithm, saved.total_steps, start(wanted.folder)
-    with raising(ConfigError, f"algo {wanted.section}: jump"):
+    before = saved.algorithm, saved.total_steps, resume_step(wanted.folder)
+    with raise_as(ConfigError, f"algo {wanted.section}: jump"):
         return wanted.algorithm.jump(wanted.section, wanted, *before)
 
 
-def trained(folder: Path) -> bool:
+def has_checkpoint(folder: Path) -> bool:
     """Whether the run has a checkpoint, whole or damaged."""
     return any((folder / name).exists() for name in (run_files.CHECKPOINT, run_files.PREVIOUS_CHECKPOINT))
 
 
-def start(folder: Path) -> int:
+def resume_step(folder: Path) -> int:
     """Agent steps after which the run continues, at least 1; 0 without a checkpoint."""
-    return max(1, int(metrics.last(folder).get("agent_steps", 0))) if trained(folder) else 0
+    return max(1, int(metrics.read_last_row(folder).get("agent_steps", 0))) if has_checkpoint(folder) else 0

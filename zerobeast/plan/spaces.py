@@ -18,30 +18,30 @@ from typing import Any
 
 from zerobeast.common.config.describe import as_yaml
 from zerobeast.common.config.flags import flags_for
-from zerobeast.common.config.layers import Given
-from zerobeast.common.config.load import check as config_check
+from zerobeast.common.config.layers import GivenValue
+from zerobeast.common.config.load import check_layer as config_check
 from zerobeast.common.config.preset import family_of
-from zerobeast.common.config.table import LEVELS, nested, shapes, table_for, table_of, value_at
+from zerobeast.common.config.settings_table import LEVELS, nest, shapes_env, table_for, table_of, value_at
 from zerobeast.common.config.trust import confirmation
-from zerobeast.common.errors import BeastError, ConfigError, raising
+from zerobeast.common.errors import BeastError, ConfigError, raise_as
 from zerobeast.common.files import state
 from zerobeast.common.process.endings import how_it_ended, oom_kills
 from zerobeast.common.process.marks import MARK, end_marked
 from zerobeast.common.settings import NO_RUN, PADDING, EnvConfig, EnvServerConfig, RunConfig
 from zerobeast.common.text import split_ids
 from zerobeast.common.wire import EnvSpec
-from zerobeast.common.wire.records import oversize
+from zerobeast.common.wire.records import explain_oversize
 from zerobeast.plan.processes import child_environ, service_command
 from zerobeast.rl.fit import refuse_unfit
 
 LIMIT_S, LONGEST_S = EnvServerConfig().step_timeout_s, 1e6
-OWN = "envserver: "  #: a sentence of the process that makes environments, unlike what these print, begins so
-LIMIT = "envserver.step_timeout_s"
-CHECK = "local.check"
-UNCHECKED = {f"env.{name}" for name in (*PADDING, "agents")}  #: settings that no finding depends on
+OWN_PREFIX = "envserver: "  #: a sentence of the process that makes environments, unlike what these print, begins so
+LIMIT_SETTING = "envserver.step_timeout_s"
+CHECK_SETTING = "local.check"
+UNCHECKED_SETTINGS = {f"env.{name}" for name in (*PADDING, "agents")}  #: settings that no finding depends on
 
 
-def spec_of(given: Mapping[str, Given]) -> EnvSpec:
+def fetch_spec(given: Mapping[str, GivenValue]) -> EnvSpec:
     """The observations and actions of the environment that settings name; all of several are made, and padded.
 
     Args:
@@ -50,21 +50,21 @@ def spec_of(given: Mapping[str, Given]) -> EnvSpec:
     Raises:
       ConfigError: it cannot or must not be made.
     """
-    return EnvSpec.from_wire(_described(given))
+    return EnvSpec.from_wire(_fetch_description(given))
 
 
-def padded(config: RunConfig) -> RunConfig:
+def pad_config(config: RunConfig) -> RunConfig:
     """The same settings, with the sizes that its environments are padded to, if some are smaller than others, and the
     number of their agents; groups are enlarged until they consist of whole environments.
 
     Raises:
-      ConfigError: as `spec_of`, or a group of a deterministic run is no multiple of the agents of an environment.
+      ConfigError: as `fetch_spec`, or a group of a deterministic run is no multiple of the agents of an environment.
     """
     tasks = config.env.tasks
     if config.local.placement == "serve" or (len(tasks) == 1 and family_of(tasks[0])):
-        config.env.opposed(config.actor.envs_per_group)
+        config.env.opponent_rows(config.actor.envs_per_group)
         return config
-    settings = _described(_shaping(config))["settings"]
+    settings = _fetch_description(_shaping_settings(config))["settings"]
     found = {name: size for name, size in settings.items() if size and (name, size) != ("agents", 1)}
     agents, envs = settings["agents"], config.actor.envs_per_group
     if config.deterministic and envs % agents:
@@ -76,7 +76,7 @@ def padded(config: RunConfig) -> RunConfig:
         )
     env = EnvConfig.model_validate({**config.env.model_dump(), **found})
     envs = -(-envs // agents) * agents
-    env.opposed(envs)
+    env.opponent_rows(envs)
     if envs > config.broker.max_batch_rows:
         raise ConfigError(
             path="broker.max_batch_rows",
@@ -103,35 +103,35 @@ def check_opponent(config: RunConfig, spec: EnvSpec | None) -> None:
         raise ConfigError(lines[-1], path="env.opponent", value=name)
 
 
-def spec_for(config: RunConfig) -> EnvSpec | None:
-    """As `spec_of`, with the settings of a whole run, which has to fit; None if nothing here makes its environments."""
+def fetch_run_spec(config: RunConfig) -> EnvSpec | None:
+    """As `fetch_spec`, for settings of a whole run, which has to fit; None if nothing here makes its environments."""
     if config.local.placement == "serve":
         return None
-    spec = spec_of(_shaping(config))
-    with raising(ConfigError, f"algo {config.section}: takes or flaw"):
+    spec = fetch_spec(_shaping_settings(config))
+    with raise_as(ConfigError, f"algo {config.section}: takes or flaw"):
         refuse_unfit(config, spec)
-    if sentence := oversize(spec, None, config.learner.unroll_length, config.actor.envs_per_group):
+    if sentence := explain_oversize(spec, None, config.learner.unroll_length, config.actor.envs_per_group):
         raise ConfigError(sentence, path="learner.unroll_length", value=config.learner.unroll_length)
     return spec
 
 
-def findings(config: RunConfig) -> list[tuple[str, str]]:
+def fetch_findings(config: RunConfig) -> list[tuple[str, str]]:
     """What is found about the environments of a run that play for some seconds: levels, each "ok", "warning" or
     "error", and sentences.
 
     Raises:
       ConfigError: there is no such environment, or it hangs.
     """
-    return [(level, sentence) for level, sentence in answer_of("check", _values(_shaping(config)))]
+    return [(level, sentence) for level, sentence in ask_env_process("check", _values(_shaping_settings(config)))]
 
 
-def first_check(config: RunConfig) -> list[str]:
+def check_once(config: RunConfig) -> list[str]:
     """Lines of warnings about the environments of a run, unless one of this user has begun with the same before.
 
     Raises:
-      ConfigError: as `spec_of`, or no run can learn from one.
+      ConfigError: as `fetch_spec`, or no run can learn from one.
     """
-    found = {} if config.local.placement == "serve" else _described(_shaping(config))
+    found = {} if config.local.placement == "serve" else _fetch_description(_shaping_settings(config))
     if not found.get("findings") or state.knows(found["digest"]):
         return []
     if errors := [sentence for level, sentence in found["findings"] if level == "error"]:
@@ -140,17 +140,17 @@ def first_check(config: RunConfig) -> list[str]:
     return [f"warning: {sentence}" for level, sentence in found["findings"] if level == "warning"]
 
 
-def _shaping(config: RunConfig) -> dict[str, Given]:
-    return {path: Given(path, value_at(config, path), "") for path in table_of(config) if shapes(path)}
+def _shaping_settings(config: RunConfig) -> dict[str, GivenValue]:
+    return {path: GivenValue(path, value_at(config, path), "") for path in table_of(config) if shapes_env(path)}
 
 
-def _described(given: Mapping[str, Given]) -> dict[str, Any]:
+def _fetch_description(given: Mapping[str, GivenValue]) -> dict[str, Any]:
     """The spec as it is sent; settings of `env` with which all environments have it; findings, and their digest."""
     values = _values(given)
-    return known(json.dumps(values), _digest(values))
+    return describe_once(json.dumps(values), _digest(values))
 
 
-def _values(given: Mapping[str, Given]) -> dict[str, Any]:
+def _values(given: Mapping[str, GivenValue]) -> dict[str, Any]:
     """By path, the settings that the environments depend on, unless they have their default."""
     if "local.placement" in given and given["local.placement"].value == "serve":
         raise ConfigError(
@@ -158,7 +158,7 @@ def _values(given: Mapping[str, Given]) -> dict[str, Any]:
         )
     mistakes: list[BeastError] = []
     own = table_for({path: one.value for path, one in given.items()}, "")  # none of another backend, as in a preset
-    good, _ = config_check([one for path, one in given.items() if path in own and shapes(path)], mistakes)
+    good, _ = config_check([one for path, one in given.items() if path in own and shapes_env(path)], mistakes)
     if mistakes:
         raise ConfigError.of(mistakes)
     values = {path: one.value for path, one in good.items()}
@@ -167,36 +167,42 @@ def _values(given: Mapping[str, Given]) -> dict[str, Any]:
 
 def _digest(values: Mapping[str, Any]) -> str:
     """That of all that a check depends on, the text of scripts included; empty if there is none to be."""
-    if not values.get(CHECK, True) or all(map(family_of, split_ids(values["env.id"]))):
+    if not values.get(CHECK_SETTING, True) or all(map(family_of, split_ids(values["env.id"]))):
         return ""
     homes = [each.rpartition(":")[0] for each in re.split("[(),;]", values["env.id"])]
     stems = [home.removesuffix(".py") if home.endswith(".py") else home.replace(".", "/") for home in homes]
     files = [Path(f"{stem}{end}") for stem in stems for end in (".py", "/__init__.py")]
     texts = [file.read_bytes() for file in files if os.path.isfile(file)]
-    about = {path: value for path, value in values.items() if path.startswith("env.") and path not in UNCHECKED}
+    about = {
+        path: value for path, value in values.items() if path.startswith("env.") and path not in UNCHECKED_SETTINGS
+    }
     return blake2b(repr((about, Path.cwd(), texts)).encode(), digest_size=16).hexdigest()
 
 
 @cache
-def known(settings: str, digest: str) -> dict[str, Any]:
+def describe_once(settings: str, digest: str) -> dict[str, Any]:
     checks = bool(digest) and not state.knows(digest)
-    return {**answer_of("describe", {**json.loads(settings), CHECK: checks}), "digest": digest}
+    return {**ask_env_process("describe", {**json.loads(settings), CHECK_SETTING: checks}), "digest": digest}
 
 
-def answer_of(about: str, values: Mapping[str, Any]) -> Any:
+def ask_env_process(about: str, values: Mapping[str, Any]) -> Any:
     """What a process that makes environments prints about them; nothing that they have started outlives it."""
     tasks, levels = (sum(map(bool, split_ids(values.get(path, "")))) for path in ("env.id", LEVELS))
-    turns = tasks * (1 + levels + values.get(CHECK, True))  # each may have each level; made one by one
-    limit_s = min(LONGEST_S, max(LIMIT_S, values.get(LIMIT, 0.0)) * turns)
+    turns = tasks * (1 + levels + values.get(CHECK_SETTING, True))  # each may have each level; made one by one
+    limit_s = min(LONGEST_S, max(LIMIT_S, values.get(LIMIT_SETTING, 0.0)) * turns)
     command, env_id = service_command("envserver", about), values["env.id"]
-    before, mark, what = oom_kills(), secrets.token_hex(8), "made and played" if values.get(CHECK, True) else "made"
+    before, mark, what = (
+        oom_kills(),
+        secrets.token_hex(8),
+        "made and played" if values.get(CHECK_SETTING, True) else "made",
+    )
     with tempfile.TemporaryFile() as answer, tempfile.TemporaryFile() as complaint:
         try:
             code = subprocess.run(
                 [*command, "--config", "/dev/stdin", *confirmation(values)],  # no other user can read them there
                 check=False,
                 env={**child_environ(os.environ), MARK: mark},
-                input=as_yaml(nested(values)).encode(),
+                input=as_yaml(nest(values)).encode(),
                 stdout=answer,  # files: a pipe would stay open as long as any process that the environment started
                 stderr=complaint,
                 timeout=limit_s,
@@ -212,6 +218,6 @@ def answer_of(about: str, values: Mapping[str, Any]) -> Any:
             return json.loads(answer.read())
         lines = complaint.read().decode(errors="replace").strip().splitlines()
     ended = f"env.id {env_id!r}: its process ended before it was {what}, {how_it_ended(code, before)}"
-    *_, sentence = ended, *(line.removeprefix(OWN) for line in lines if code > 0 and line.startswith(OWN))
+    *_, sentence = ended, *(line.removeprefix(OWN_PREFIX) for line in lines if code > 0 and line.startswith(OWN_PREFIX))
     more = f"; to see where: {shlex.join([*command, *flags_for(values)])}" if len(lines) > 1 else ""
     raise ConfigError(f"{sentence}{more}", path="env.id", value=env_id)

@@ -21,10 +21,10 @@ from zerobeast.common.errors import BeastError
 from zerobeast.common.settings import RunConfig, SecurityConfig
 from zerobeast.common.transport import open_context
 from zerobeast.common.wire import EnvSpec, action_record
-from zerobeast.common.wire.episodes import Episode, Lost, means
+from zerobeast.common.wire.episodes import Episode, LostEpisode, mean_infos
 from zerobeast.playing.evaluation import Evaluation
 from zerobeast.services.actor.sides import Sides
-from zerobeast.services.envserver.levels import evaluated
+from zerobeast.services.envserver.levels import evaluation_envs
 
 if TYPE_CHECKING:  # torch is loaded with the first policy
     from zerobeast.playing.policy import Policy
@@ -58,11 +58,14 @@ def play(
       BeastError: the policy does not fit the environment, or the environment cannot be made.
     """
     own, seed, greedy = config.evaluate, config.evaluation_seed, config.evaluate.greedy
-    num_envs, limit_s = rows_of(config, opposed=opponent is not None), START_LIMIT_S + config.envserver.step_timeout_s
+    num_envs, limit_s = (
+        count_agents(config, opposed=opponent is not None),
+        START_LIMIT_S + config.envserver.step_timeout_s,
+    )
     env = config.env.model_copy(update={"episodic_life": False}).terms()
     security = SecurityConfig() if Endpoint.parse(endpoint).is_local else config.security
     with (
-        threads(config.broker.threads or 1),
+        limit_threads(config.broker.threads or 1),
         open_context(security, "actor") as context,
         EnvClient(context, endpoint, env, num_envs, seed, limit_s) as envs,
     ):
@@ -71,11 +74,11 @@ def play(
         counter, rows = EpisodeCounter(own.episodes, players.counted, own.max_steps), envs.reset()
         while not counter.complete:
             rows, _, _ = envs.step(players.act(rows, greedy=greedy))
-            watch(counter.add(*players.judged(rows, envs.ends, envs.lost)), counter.steps)
+            watch(counter.add(*players.judge_rows(rows, envs.ends, envs.lost)), counter.steps)
         found, spec = counter.episodes, envs.spec
         returns, lengths = [each.value for each in found], [each.length for each in found]
         infos, rest = (
-            means(each.infos for each in found),
+            mean_infos(each.infos for each in found),
             (counter.bounded, counter.lost, counter.reason * (counter.lost > 0)),
         )
         return Evaluation(
@@ -95,12 +98,12 @@ def play_each(
 
     `watch` makes one for each environment.
     """
-    for task, level in evaluated(config).items():
-        alone = config.model_copy(update={"env": config.env.alone(task)})
+    for task, level in evaluation_envs(config).items():
+        alone = config.model_copy(update={"env": config.env.for_task(task)})
         yield level, play(policy, alone, endpoint, opponent=opponent, watch=watch())
 
 
-def rows_of(config: RunConfig, *, opposed: bool) -> int:
+def count_agents(config: RunConfig, *, opposed: bool) -> int:
     """How many agents play at a time. If they face an opponent on either side, half of them are on each."""
     agents = config.env.agents or 1
     envs = max(1, min(config.evaluate.episodes, MAX_ENVS) // agents)
@@ -127,7 +130,7 @@ class Players:
     def __init__(self, policy: Policy, opponent: Policy | None, config: RunConfig, num_envs: int) -> None:
         self._policies, self._states = [policy.of_rows()], list[Any]([None])
         self._opposed, self._sides, self.counted = None, None, num_envs
-        if opponent is not None and (opposed := config.env.opposed(num_envs)) is not None:
+        if opponent is not None and (opposed := config.env.opponent_rows(num_envs)) is not None:
             self._policies.append(opponent.of_rows())
             self._states.append(None)
             self._opposed, self._sides = opposed, Sides(opposed, config.env)
@@ -159,17 +162,19 @@ class Players:
         merged[self._opposed] = other[self._opposed]
         return merged
 
-    def judged(self, rows: NDArray[Any], ends: Ends, lost: Sequence[Lost]) -> tuple[NDArray[Any], Ends, Sequence[Lost]]:
+    def judge_rows(
+        self, rows: NDArray[Any], ends: Ends, lost: Sequence[LostEpisode]
+    ) -> tuple[NDArray[Any], Ends, Sequence[LostEpisode]]:
         """The policy's own rows, and ends and losses in them; with an opponent, infos of episodes show who has won."""
         if self._sides is None:
             return rows, ends, lost
         places = {row: place for place, row in enumerate(self._sides.learned.tolist())}
         own = [one._replace(row=places[one.row]) for one in lost if one.row in places]
-        return rows[self._sides.learned], self._sides.judged(rows, ends), own
+        return rows[self._sides.learned], self._sides.judge_ends(rows, ends), own
 
 
 @contextmanager
-def threads(count: int) -> Iterator[None]:
+def limit_threads(count: int) -> Iterator[None]:
     """Compute with this many threads: for small batches, more of them wait for each other on a busy machine."""
     import torch
 
@@ -205,7 +210,7 @@ class EpisodeCounter:
         """Whether every environment has contributed its share."""
         return not self._left.any()
 
-    def add(self, rows: NDArray[Any], ends: Ends, lost: Sequence[Lost] = ()) -> list[Episode]:
+    def add(self, rows: NDArray[Any], ends: Ends, lost: Sequence[LostEpisode] = ()) -> list[Episode]:
         """Take one step's rows, [N] of `step_record`, the ends in them, and the episodes that were lost before them.
 
         Returns:

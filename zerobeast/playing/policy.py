@@ -13,17 +13,17 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from zerobeast.common.config.layers import Given
-from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocolError, raising
+from zerobeast.common.config.layers import GivenValue
+from zerobeast.common.errors import CheckpointError, ConfigError, RemoteProtocolError, raise_as
 from zerobeast.common.settings import RunConfig
-from zerobeast.common.wire import ArraySpace, EnvSpec, Space, nested
-from zerobeast.common.wire.checks import forbidden
-from zerobeast.playing import values
-from zerobeast.playing.values import FLAG, NUMBER, Sizes, State
-from zerobeast.rl.acting.inference import LATE
+from zerobeast.common.wire import ArraySpace, EnvSpec, Space, nest_values
+from zerobeast.common.wire.checks import find_forbidden
+from zerobeast.playing import tensors
+from zerobeast.playing.tensors import FLAG, NUMBER, Sizes, State
+from zerobeast.rl.acting.inference import LATE_STEP
 from zerobeast.rl.factory import make_algorithm
-from zerobeast.rl.nets import Network, StepInput, float32, pick_device
-from zerobeast.rl.nets.checkpoint import UNREADABLE, load_model
+from zerobeast.rl.nets import Network, StepInput, pick_device, use_float32
+from zerobeast.rl.nets.checkpoint import UNREADABLE_ERRORS, load_model
 from zerobeast.rl.ops.distributions import Distribution
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import HasActionValues, HasDistribution, HasUnit, HasValue, Sampling
@@ -68,18 +68,18 @@ class Policy:
     """
 
     def __init__(
-        self, config: RunConfig, saved: dict[str, Any], checkpoint: Path, in_files: Sequence[Given] = ()
+        self, config: RunConfig, saved: dict[str, Any], checkpoint: Path, in_files: Sequence[GivenValue] = ()
     ) -> None:
         self.config, self.checkpoint, self.in_files = config, checkpoint, in_files
-        with raising(CheckpointError, str(checkpoint), RemoteProtocolError):
+        with raise_as(CheckpointError, str(checkpoint), RemoteProtocolError):
             self.env = EnvSpec.from_wire(saved["env"])
         self.agent_steps = int(saved["counters"]["agent_steps"])
         self._sizes = self.config.env.sizes
         self.algorithm = make_algorithm(self.config, self.env)
-        with float32():
+        with use_float32():
             net = self.algorithm.network()
         load_model(checkpoint, net, saved["model"])
-        net.agent_steps.fill_(LATE)
+        net.agent_steps.fill_(LATE_STEP)
         self.unit = self._unit(saved)
         self.module: Network = net.to(pick_device(self.config.broker.device, "broker.device")).eval()
         if self.config.broker.precision == "bfloat16":
@@ -123,13 +123,13 @@ class Policy:
           ConfigError: a value has another shape, type or number of environments than expected.
         """
         greedy = self.config.evaluate.greedy if deterministic is None else deterministic
-        with float32():
+        with use_float32():
             step = self._step(obs, state, episode_start, **given)
             slots = torch.arange(len(step.core), device=step.core.device)
             sampling = Sampling(slots, self._generator, greedy)
             act, core = self.algorithm.act(self.module, step.inputs, step.core, sampling)
         frames = tree_map(lambda stacks: stacks[0], step.inputs.obs) if self.env.stack else None
-        return values.actions(step.action, act.action, single=step.single), State(frames, act.action, core.float())
+        return tensors.to_actions(step.action, act.action, single=step.single), State(frames, act.action, core.float())
 
     def distribution(self, obs: Any, state: State | None = None, **given: Any) -> Distribution:
         """The distribution [N] that actions are drawn from, with gradient; arguments are those of `predict`.
@@ -142,7 +142,7 @@ class Policy:
         """
         if not isinstance(self.algorithm, HasDistribution):
             raise self._lacks("distribution")
-        with float32():
+        with use_float32():
             step = self._step(obs, state, **given)
             return self.algorithm.distribution(self.module, step.inputs, step.core)
 
@@ -158,7 +158,7 @@ class Policy:
         """
         if not isinstance(self.algorithm, HasValue):
             raise self._lacks("value")
-        with float32():
+        with use_float32():
             step, tasks = self._step(obs, state, **given), self.config.env.tasks
             task = {"task": tasks.index(step.env)} if step.env in tasks[1:] else {}
             return self._of_unit(self.algorithm.value(self.module, step.inputs, step.core, **task), step)
@@ -171,7 +171,7 @@ class Policy:
         """
         if not isinstance(self.algorithm, HasActionValues):
             raise self._lacks("action_values")
-        with float32():
+        with use_float32():
             step = self._step(obs, state, **given)
             return self._of_unit(self.algorithm.action_values(self.module, step.inputs, step.core), step)
 
@@ -195,7 +195,7 @@ class Policy:
         """That of an export, or what settings and training state of a checkpoint say."""
         settings, unit = self.config.algorithm, 1.0
         scale = settings.reward_scale if isinstance(settings, LearnerSettings) else 1.0
-        with raising(CheckpointError, f"{self.checkpoint}: no unit of values", *UNREADABLE):
+        with raise_as(CheckpointError, f"{self.checkpoint}: no unit of values", *UNREADABLE_ERRORS):
             if isinstance(self.algorithm, HasUnit) and "unit" not in saved:
                 unit = self.algorithm.unit(saved["learning"])
             found = float(saved.get("unit", unit / scale))
@@ -227,22 +227,22 @@ class Policy:
         space = self.env.action
         if own and isinstance(space, ArraySpace) and isinstance(self.env.obs, ArraySpace):
             obs, space = own.padded(obs, self.env.obs), replace(space, start=(own.start,) if own.start else ())
-        n, single = values.count(self.env.obs, obs)
-        read = partial(values.read, n=n, single=single, device=self.module.device)
-        before = values.checked(state, self._blank(n))
+        n, single = tensors.count_envs(self.env.obs, obs)
+        read = partial(tensors.to_tensors, n=n, single=single, device=self.module.device)
+        before = tensors.check_state(state, self._blank(n))
         first = read("episode_start", FLAG, np.full(n, state is None) if episode_start is None else episode_start)
         first = first | (state is None)
         if last_reward is None and self.config.net.sees_last_step and not first.all():
             raise ConfigError("last_reward is None, expected [N] numbers for the network (net.last_action_reward)")
         reward = read("last_reward", NUMBER, np.zeros(n) if last_reward is None else last_reward)
         action = before.action if last_action is None else read("last_action", space, last_action)
-        action, core = (tree_map(partial(values.zeroed, first), entry) for entry in (action, before.core))
+        action, core = (tree_map(partial(tensors.zero_at_starts, first), entry) for entry in (action, before.core))
         if action_mask is None and isinstance(obs, Mapping):
             action_mask = obs.get(self.config.env.action_mask)
         mask = self._mask(read, action_mask, n, (own and own.choices) or self.env.mask_size)
         seen = read("obs", self.env.obs, obs)
         if self.env.stack:
-            seen = values.stacked(first, seen, before.frames)
+            seen = tensors.push_frames(first, seen, before.frames)
         step = StepInput(seen, action, reward, first, mask)
         return _Step(tree_map(lambda entry: entry[None], step), core, single, env, space)
 
@@ -258,7 +258,7 @@ class Policy:
         if mask.shape[-1:] == (choices,):
             mask = np.pad(mask, [(0, 0)] * (mask.ndim - 1) + [(0, max(0, most - choices))])
         found: Tensor = read("action_mask", ArraySpace("multi_binary", "|b1", (most,)), mask)
-        if sentence := forbidden(found.cpu().numpy(), self.env.action):
+        if sentence := find_forbidden(found.cpu().numpy(), self.env.action):
             raise ConfigError(f"action_mask {sentence}")
         return found
 
@@ -267,7 +267,7 @@ class Policy:
 
         def zeros(space: Space, *lead: int) -> Any:
             blank = (np.zeros((*lead, *array.shape), array.dtype) for array in space.arrays)
-            return nested(space, (torch.from_numpy(array).to(self.module.device) for array in blank))
+            return nest_values(space, (torch.from_numpy(array).to(self.module.device) for array in blank))
 
         frames = zeros(self.env.obs, n, *self.env.stack) if self.env.stack else None
         return State(frames, zeros(self.env.action, n), self.module.initial_state(n))

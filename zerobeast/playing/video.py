@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 
 from zerobeast.clients.env_session import fill_actions
 from zerobeast.common.settings import RunConfig
-from zerobeast.playing.outlook import outlook
-from zerobeast.playing.pictures import Moment, Painter
-from zerobeast.playing.play import threads
+from zerobeast.playing.pictures import Painter, VideoFrame
+from zerobeast.playing.play import limit_threads
+from zerobeast.playing.step_summary import summarize_step
 from zerobeast.playing.video_files import Writer, check_path, video_file
-from zerobeast.services.envserver.levels import evaluated
+from zerobeast.services.envserver.levels import evaluation_envs
 from zerobeast.services.envserver.rendering import RenderedEnv
 
 if TYPE_CHECKING:
     from zerobeast.playing.policy import Policy
-    from zerobeast.playing.values import State
+    from zerobeast.playing.tensors import State
 
 PAUSE_S = 1.5  #: for which the last moment of an episode stays
 
@@ -44,7 +44,7 @@ class Recording:
 Watch = Callable[[int, int], None]
 
 
-def record(
+def record_video(
     policy: Policy,
     config: RunConfig,
     path: Path,
@@ -69,10 +69,10 @@ def record(
     check_path(path)
     policy = policy.of_rows()
     own, painter, found = config.evaluate, Painter(config.name or path.stem), Recording([], [], [])
-    with threads(config.broker.threads or 1), ExitStack() as stack:
+    with limit_threads(config.broker.threads or 1), ExitStack() as stack:
         add: Writer | None = None
-        for task in evaluated(config):
-            alone = config.env.alone(task).model_copy(update={"episodic_life": False})
+        for task in evaluation_envs(config):
+            alone = config.env.for_task(task).model_copy(update={"episodic_life": False})
             with closing(RenderedEnv(alone, config.envserver.step_timeout_s)) as env:
                 policy.refuse_unlike(env.spec)
                 policy.seed(config.evaluation_seed)
@@ -80,36 +80,36 @@ def record(
                     env.reset(config.evaluation_seed + number)
                     add = add or stack.enter_context(video_file(path, env.scene.fps))
                     painter.begin(f"episode {number + 1} of {episodes}")
-                    for moment in _moments(policy, env, greedy=own.greedy, max_steps=own.max_steps):
-                        picture = painter.draw(moment)
-                        for _ in range(1 if moment.outlook else round(PAUSE_S * env.scene.fps)):
+                    for frame in _video_frames(policy, env, greedy=own.greedy, max_steps=own.max_steps):
+                        picture = painter.draw(frame)
+                        for _ in range(1 if frame.summary else round(PAUSE_S * env.scene.fps)):
                             add(picture)
-                        if moment.step:
-                            watch(len(found.returns) + 1, moment.step)
-                    found.returns.append(moment.value)
-                    found.lengths.append(moment.step)
-                    found.bounded.append(not _over(env))
+                        if frame.step:
+                            watch(len(found.returns) + 1, frame.step)
+                    found.returns.append(frame.value)
+                    found.lengths.append(frame.step)
+                    found.bounded.append(not _is_over(env))
     return found
 
 
-def _moments(policy: Policy, env: RenderedEnv, *, greedy: bool, max_steps: int) -> Iterator[Moment]:
+def _video_frames(policy: Policy, env: RenderedEnv, *, greedy: bool, max_steps: int) -> Iterator[VideoFrame]:
     """What there is to see of an episode, from a reset on: one at each step, and one at the end."""
     state: State | None = None
     value, step = 0.0, 0
-    while not _over(env) and step < max_steps:
+    while not _is_over(env) and step < max_steps:
         rows = env.rows
         given = {"last_reward": rows["reward"], "action_mask": rows["action_mask"] if env.spec.action_mask else None}
         actions, after = policy.predict(rows["obs"], state, rows["first"], greedy, **given)
         task = env.spec.env_id if env.spec.env_id in policy.config.env.tasks else ""
-        view = outlook(policy, rows["obs"], state, actions, task, episode_start=rows["first"], **given)
-        yield Moment(env.scene.picture, env.scene.names, env.spec.env_id, step, value, view)
+        view = summarize_step(policy, rows["obs"], state, actions, task, episode_start=rows["first"], **given)
+        yield VideoFrame(env.scene.picture, env.scene.names, env.spec.env_id, step, value, view)
         env.step(partial(fill_actions, space=env.spec.action, actions=actions))
         state, value, step = after, value + float(env.rows["reward"][0]), step + int(not env.rows["first"].all())
-    remark = f"{'over' if _over(env) else 'cut off'} after {step:,} steps"
-    yield Moment(env.scene.picture, env.scene.names, env.spec.env_id, step, value, None, remark)
+    remark = f"{'over' if _is_over(env) else 'cut off'} after {step:,} steps"
+    yield VideoFrame(env.scene.picture, env.scene.names, env.spec.env_id, step, value, None, remark)
 
 
-def _over(env: RenderedEnv) -> bool:
+def _is_over(env: RenderedEnv) -> bool:
     """Whether the whole episode of its agent is over, or that of the last of several."""
     ended = env.rows["terminated"] | env.rows["truncated"]
     return bool(ended.any() and (ended | env.rows["first"]).all() and all(env.ends))

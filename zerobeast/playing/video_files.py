@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.files.atomic import drafted, explained
+from zerobeast.common.files.atomic import draft_file, explain_os_errors
 
 Picture = NDArray[np.uint8]  #: [height, width, 3]; height and width are even
 Writer = Callable[[Picture], None]  #: appends a picture; raises OSError if the file cannot be written
@@ -43,9 +43,9 @@ def video_file(path: Path, fps: float) -> Iterator[Writer]:
       ConfigError: it cannot be written, or there is no codec.
       ModuleNotFoundError: PyAV or Pillow is not installed.
     """
-    with explained(f"{path} cannot be written"):
+    with explain_os_errors(f"{path} cannot be written"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with drafted(path, durable=False) as draft:
+        with draft_file(path, durable=False) as draft:
             draft.touch()
             with KINDS[path.suffix](draft, fps) as add:
                 yield add
@@ -100,12 +100,12 @@ def gif(path: Path, fps: float) -> Iterator[Writer]:
     for _ in range(math.ceil(LAST_MS / 1000 * fps / every)):  # for so long it may have been given already
         kept.pop() if kept[1:] and kept[-1] == end else None
     kept.append(end)
-    while len(data := _encoded(kept, every / fps)) > MAX_GIF_BYTES:
+    while len(data := _encode_gif(kept, every / fps)) > MAX_GIF_BYTES:
         kept, every = [*kept[:-1:2], kept[-1]], 2 * every
     path.write_bytes(data)
 
 
-def _encoded(images: list[Any], seconds: float) -> bytes:
+def _encode_gif(images: list[Any], seconds: float) -> bytes:
     """A GIF with one palette, that of some of its pictures; each is shown for so long, but in a long one shorter."""
     sheet = Image.fromarray(np.concatenate([np.asarray(image) for image in images[:: max(1, len(images) // 16)]]))
     palette = sheet.quantize(COLOURS, Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)

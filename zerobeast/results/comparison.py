@@ -5,36 +5,36 @@ from typing import Any
 
 import numpy as np
 
-from zerobeast.common.health.figures import duration
+from zerobeast.common.health.figures import format_duration
 from zerobeast.results.atari import human_normalized
 from zerobeast.results.curves import AXES, RETURNS, Curve, Where, curve
 from zerobeast.results.groups import Group
-from zerobeast.results.run import SavedRun
+from zerobeast.results.run_results import SavedRun
 from zerobeast.results.statistics import interval, iqm
 
 Row = dict[str, Any]
 WORDS = ("environment", "runs")  #: columns to the left
 
 
-def values(run: SavedRun, of: str, where: Where, *, at: int | None = None) -> Curve:
+def curve_until(run: SavedRun, of: str, where: Where, *, at: int | None = None) -> Curve:
     """The curve of a run over agent steps, as `curves.curve`, until `at` agent steps."""
     points = curve(run, "steps", of, where=where)
     past = len(points.x) if at is None else int(np.searchsorted(points.x, at, "right"))
     return Curve(points.x[:past], points.y[:past])
 
 
-def row(group: Group, of: str, *, at: int | None = None, threshold: float | None = None) -> Row:
+def group_row(group: Group, of: str, *, at: int | None = None, threshold: float | None = None) -> Row:
     """The row of a group: plain values, None where there is none.
 
     Args:
-      group: of runs that all have `values`.
-      of, at: as for `values`.
+      group: of runs that all have `curve_until`.
+      of, at: as for `curve_until`.
       threshold: that is looked for in these values; of training, in means of 100 episodes alone.
 
     Raises:
       ConfigError: there is no such column.
     """
-    points = [values(run, of, group.where, at=at) for run in group.runs]
+    points = [curve_until(run, of, group.where, at=at) for run in group.runs]
     scores, steps = np.array([each.y[-1] for each in points]), [int(each.x[-1]) for each in points]
     found: Row = {"env": group.runs[0].env, "group": group.label, "n": len(points)}
     found |= {"actions": group.where["actions"]} if "actions" in group.where else {}
@@ -100,9 +100,9 @@ def _cells(found: Row, meaning: str, *, with_env: bool) -> dict[str, str]:
         cells["IQM (95 % interval)"] = _interval(found, "iqm")
     if "threshold" in found:
         steps, seconds = found["steps_to_threshold"], found["seconds_to_threshold"]
-        cells[f"{short(found['threshold'])} reached by"] = f"{found['reached']} of {found['n']}"
+        cells[f"{format_short(found['threshold'])} reached by"] = f"{found['reached']} of {found['n']}"
         cells["agent steps until then"] = "never" if steps is None else f"{steps:,.0f}"
-        cells["time until then"] = "never" if steps is None else duration(seconds)
+        cells["time until then"] = "never" if steps is None else format_duration(seconds)
     if "human_normalized" in found:
         cells["human-normalised"] = f"{100 * found['human_normalized']:.0f} %"
     return cells
@@ -110,9 +110,9 @@ def _cells(found: Row, meaning: str, *, with_env: bool) -> dict[str, str]:
 
 def _interval(found: Mapping[str, Any], name: str) -> str:
     low, high = found[f"{name}_low"], found[f"{name}_high"]
-    return short(found[name]) + ("" if low is None else f" ({short(low)} to {short(high)})")
+    return format_short(found[name]) + ("" if low is None else f" ({format_short(low)} to {format_short(high)})")
 
 
-def short(value: float) -> str:
+def format_short(value: float) -> str:
     """Four digits, and all of those before the point."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

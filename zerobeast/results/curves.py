@@ -11,19 +11,19 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations
 from zerobeast.common.settings.run import EvaluateConfig
 from zerobeast.common.text import suggestion
-from zerobeast.results.run import SavedRun
+from zerobeast.results.run_results import SavedRun
 from zerobeast.results.statistics import Values, interval
 
 TRAINING, EVALUATION = "training", "evaluation"
 RETURNS = {TRAINING: "mean_return_100", EVALUATION: "mean_return"}
 MEANINGS = {TRAINING: "training return (mean of up to 100 episodes)", EVALUATION: "evaluation return"}
-FULL = 100  #: episodes of a whole mean of training
+FULL_WINDOW = 100  #: episodes of a whole mean of training
 AXES = {"steps": "agent_steps", "frames": "env_frames", "time": "elapsed_s"}
 POINTS = 200  #: at most, of a mean
 
 #: what rows of evaluations have in common: their `env`, their kind of `actions`, or nothing
 Where = Mapping[str, str]
-ALL: Where = MappingProxyType({})
+ALL_ROWS: Where = MappingProxyType({})
 
 
 class Curve(NamedTuple):
@@ -42,9 +42,9 @@ class MeanCurve(NamedTuple):
     high: Values | None
 
 
-def meaning(of: str, runs: Sequence[SavedRun], where: Where = ALL) -> str:
+def describe_meaning(of: str, runs: Sequence[SavedRun], where: Where = ALL_ROWS) -> str:
     """What a value is; that of evaluations with how they were made, as far as all were made alike."""
-    rows = [row for run in runs for row in chosen(run, where)] if of == EVALUATION else []
+    rows = [row for run in runs for row in select_evaluations(run, where)] if of == EVALUATION else []
     ways = {str(row.get("actions") or "") for row in rows}
     counts = sorted({row["episodes"] for row in rows if row.get("episodes")})
     episodes = f"{' to '.join(map(str, dict.fromkeys([counts[0], counts[-1]])))} episodes" if counts else ""
@@ -52,12 +52,12 @@ def meaning(of: str, runs: Sequence[SavedRun], where: Where = ALL) -> str:
     return MEANINGS.get(of, of) + (f" ({how})" if how else "")
 
 
-def chosen(run: SavedRun, where: Where) -> list[evaluations.Row]:
+def select_evaluations(run: SavedRun, where: Where) -> list[evaluations.Row]:
     """The evaluations of a run that have these cells."""
     return [row for row in run.evaluations if all((row.get(name) or "") == cell for name, cell in where.items())]
 
 
-def curve(run: SavedRun, x: str, of: str, *, where: Where = ALL, smooth: int = 1, full: bool = False) -> Curve:
+def curve(run: SavedRun, x: str, of: str, *, where: Where = ALL_ROWS, smooth: int = 1, full: bool = False) -> Curve:
     """A curve of a run; it is empty if the run has not come that far.
 
     Args:
@@ -78,26 +78,26 @@ def curve(run: SavedRun, x: str, of: str, *, where: Where = ALL, smooth: int = 1
     across = columns.get(x, across)
     known = np.isfinite(across) & np.isfinite(up)
     if full and of == TRAINING and "episodes" in columns:
-        known &= columns["episodes"] >= FULL
+        known &= columns["episodes"] >= FULL_WINDOW
     newest = dict(zip(across[known].tolist(), up[known].tolist(), strict=True))  # of points at the same x
     x_values, y_values = np.array(sorted(newest.items()), float).reshape(-1, 2).T
-    return Curve(x_values, _smoothed(y_values, smooth))
+    return Curve(x_values, _smooth(y_values, smooth))
 
 
 def _table(run: SavedRun, of: str, where: Where) -> Mapping[str, Values]:
     """The table with a column, as it was or as the mean over the environments, with the axes as `curve` has them."""
     if of == TRAINING or (of != EVALUATION and of in run.metrics):
         return run.metrics or dict.fromkeys([RETURNS[TRAINING], *AXES.values()], np.empty(0))
-    points = [point for _, point in sorted(evaluations.by_steps(chosen(run, where)).items())]
-    known = evaluations.by_steps(run.evaluations).values()
+    points = [point for _, point in sorted(evaluations.mean_by_steps(select_evaluations(run, where)).items())]
+    known = evaluations.mean_by_steps(run.evaluations).values()
     names = [*AXES.values(), *(name for point in known for name in point)] + [RETURNS[EVALUATION]] * (of == EVALUATION)
     table = {name: np.array([point.get(name, np.nan) for point in points]) for name in dict.fromkeys(names)}
     steps, frames = table[AXES["steps"]], table[AXES["frames"]]
-    due = _due(run.settings, steps)
+    due = _due_steps(run.settings, steps)
     return table | {"steps": due, "frames": frames * due / np.maximum(steps, 1)}
 
 
-def _due(settings: Mapping[str, Any], steps: Values) -> Values:
+def _due_steps(settings: Mapping[str, Any], steps: Values) -> Values:
     """The steps at which evaluations were due, by the settings of their run; those at which they were made if unknown.
 
     These stay as they are, too, if an earlier one is since then, as in a run that has had other settings.
@@ -118,7 +118,7 @@ def _column(columns: Mapping[str, Values], name: str, run: SavedRun) -> Values:
     return columns[name]
 
 
-def _smoothed(y: Values, smooth: int) -> Values:
+def _smooth(y: Values, smooth: int) -> Values:
     smooth = min(smooth, len(y))
     if smooth <= 1:
         return y
@@ -130,7 +130,7 @@ def mean_curve(curves: Sequence[Curve]) -> MeanCurve:
     """The mean over runs where all of them have points, and its 95 % bootstrap interval, at up to 200 places.
 
     The places are the points of all runs, or if these are too many those that all runs have; if these are less than
-    half, they are evenly spaced. The curves overlap (`overlapping`).
+    half, they are evenly spaced. The curves overlap (`find_overlapping`).
     """
     first = curves[0]
     if len(curves) == 1:
@@ -149,7 +149,7 @@ def mean_curve(curves: Sequence[Curve]) -> MeanCurve:
     return MeanCurve(grid, values.mean(0), low, high)
 
 
-def overlapping(curves: Sequence[Curve]) -> list[bool]:
+def find_overlapping(curves: Sequence[Curve]) -> list[bool]:
     """Which curves to keep, so that all of them have a part in common: those that go with most others."""
     ends = np.array([(each.x[0], each.x[-1]) for each in curves])
     apart = (ends[:, :1] > ends[:, 1]) | (ends[:, :1] > ends[:, 1]).T  #: [n, n], whether two have no part in common

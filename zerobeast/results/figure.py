@@ -5,7 +5,7 @@ import io
 from matplotlib.figure import Figure
 
 
-class Shown(Figure):
+class NotebookFigure(Figure):
     """A figure that needs no pyplot, and so no window system, to be shown."""
 
     def _repr_png_(self) -> bytes:

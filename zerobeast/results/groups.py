@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
-from zerobeast.common.config.table import LEVELS, TREE, about
+from zerobeast.common.config.settings_table import LEVELS, TREE, topic_of
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings import PAST
+from zerobeast.common.settings import PAST_OPPONENT
 from zerobeast.common.settings.facts import About
 from zerobeast.common.text import as_text, printable
-from zerobeast.results.curves import ALL, TRAINING, Where, chosen
-from zerobeast.results.run import SavedRun
+from zerobeast.results.curves import ALL_ROWS, TRAINING, Where, select_evaluations
+from zerobeast.results.run_results import SavedRun
 from zerobeast.results.style import place_of, title
 
-FORKED = "parent.run"
+PARENT_SETTING = "parent.run"
 #: what settings are about in which repetitions may differ
-SHARED = (About.IDENTITY, About.PEERS, About.CAPACITY, About.VERSIONS, About.FILES)
+SHARED_TOPICS = (About.IDENTITY, About.PEERS, About.CAPACITY, About.VERSIONS, About.FILES)
 
 Settings = Mapping[str, str]  #: by path, as text
 
@@ -32,10 +32,10 @@ class Group(NamedTuple):
     number: int  #: among the groups of the same algorithm
     siblings: int  #: how many of these there are
     runs: list[SavedRun]
-    where: Where = ALL  #: which evaluations
+    where: Where = ALL_ROWS  #: which evaluations
 
 
-def grouped(runs: Sequence[SavedRun], *, each: bool = False) -> list[Group]:
+def group_runs(runs: Sequence[SavedRun], *, each: bool = False) -> list[Group]:
     """Groups of runs of one environment, in the order of their algorithms and then of what differs.
 
     With `each`, every run is a group of its own, with its name as label.
@@ -48,7 +48,7 @@ def grouped(runs: Sequence[SavedRun], *, each: bool = False) -> list[Group]:
     groups = list[Group]()
     for algo in algos:
         siblings = [one for one in found.values() if one[1][0].algo == algo]
-        paths = _distinguishing([settings for settings, _ in siblings])
+        paths = _find_distinguishing([settings for settings, _ in siblings])
         siblings.sort(key=lambda one: [_order(one[0][path]) for path in paths])
         for number, (settings, members) in enumerate(siblings):
             parts = [title(algo)] * (len(algos) > 1 or not paths)
@@ -58,12 +58,14 @@ def grouped(runs: Sequence[SavedRun], *, each: bool = False) -> list[Group]:
     return groups
 
 
-def by_level(groups: Sequence[Group], of: str, has: Callable[[SavedRun, Where], bool], where: Where) -> Iterator[Group]:
+def split_by_level(
+    groups: Sequence[Group], of: str, has: Callable[[SavedRun, Where], bool], where: Where
+) -> Iterator[Group]:
     """The same groups, with one for each environment of runs that were evaluated in several or by `evaluate.levels`,
     and for each kind of actions that their evaluations were made with.
 
     Args:
-      groups: as of `grouped`.
+      groups: as of `group_runs`.
       of: what is shown of them: as for `curves.curve`.
       has: whether there is something to show of a run in some evaluations; others are left out of its group.
       where: which evaluations are asked for: all, or those in one environment.
@@ -76,7 +78,7 @@ def by_level(groups: Sequence[Group], of: str, has: Callable[[SavedRun, Where], 
         shorter = len({*filter(None, levels.values())}) == len(levels)  # each level is one environment
         envs: list[Where] = [{"env": env} for env in levels] if apart else [where]
         kinds: list[Where] = [{"actions": kind} for kind in sorted({str(row.get("actions") or "") for row in rows})]
-        parts = [{**env, **kind} for env, kind in product(envs, kinds or [ALL])]
+        parts = [{**env, **kind} for env, kind in product(envs, kinds or [ALL_ROWS])]
         for place, own in enumerate(parts):
             label, number = group.label, group.number * len(parts) + place
             label += f", {levels[own['env']] if shorter else own['env']}" if apart else ""
@@ -86,10 +88,10 @@ def by_level(groups: Sequence[Group], of: str, has: Callable[[SavedRun, Where], 
 
 
 def _rows(group: Group, where: Where) -> list[Mapping[str, Any]]:
-    return [row for run in group.runs for row in chosen(run, where)]
+    return [row for run in group.runs for row in select_evaluations(run, where)]
 
 
-def by_env(runs: Sequence[SavedRun], *, asked: bool) -> dict[str, list[SavedRun]]:
+def split_by_env(runs: Sequence[SavedRun], *, asked: bool) -> dict[str, list[SavedRun]]:
     """The runs of each environment.
 
     Raises:
@@ -114,13 +116,17 @@ def _texts(runs: Sequence[SavedRun]) -> list[dict[str, str]]:
     missing = {path: _default(path) for path in paths if any(path not in settings for settings in given)}
     texts = [{path: _text(settings.get(path, missing.get(path))) for path in paths} for settings in given]
     for own, run in zip(texts, runs, strict=True):
-        own[FORKED] = "yes" if run.settings.get(FORKED) else ""  # each seed may have begun from one of its own
+        own[PARENT_SETTING] = (
+            "yes" if run.settings.get(PARENT_SETTING) else ""
+        )  # each seed may have begun from one of its own
     return texts
 
 
 def _is_shared(path: str, run: SavedRun) -> bool:
     """Whether runs that repeat this one may differ in a setting."""
-    return about(path) in SHARED and (about(path) != About.VERSIONS or run.settings.get("env.opponent") != PAST)
+    return topic_of(path) in SHARED_TOPICS and (
+        topic_of(path) != About.VERSIONS or run.settings.get("env.opponent") != PAST_OPPONENT
+    )
 
 
 def _text(value: object) -> str:
@@ -136,7 +142,7 @@ def _default(path: str) -> object:
         return None
 
 
-def _distinguishing(settings: Sequence[Settings]) -> list[str]:
+def _find_distinguishing(settings: Sequence[Settings]) -> list[str]:
     """As few of the differing settings as distinguish all, those that separate most first; of equals the preset."""
     paths, chosen = [path for path in settings[0] if len({each[path] for each in settings}) > 1], list[str]()
     paths.sort(key=lambda path: path != "preset")

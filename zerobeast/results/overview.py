@@ -8,32 +8,32 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-from zerobeast.common.config.table import LEVELS
-from zerobeast.common.errors import ConfigError, raising
+from zerobeast.common.config.settings_table import LEVELS
+from zerobeast.common.errors import ConfigError, raise_as
 from zerobeast.common.files import evaluations, metrics, run_files
 from zerobeast.common.text import printable
-from zerobeast.results.curves import FULL, RETURNS, TRAINING
-from zerobeast.results.run import SavedRun, read
+from zerobeast.results.curves import FULL_WINDOW, RETURNS, TRAINING
+from zerobeast.results.run_results import SavedRun, load_run
 
 RUNNING, DONE, STOPPED, FAILED, UNKNOWN = "running", "done", "stopped", "failed", "unknown"
 LOCKS = (run_files.LAUNCHER_LOCK, run_files.LEARNER_LOCK)
 SIGNS = (run_files.CONFIG, run_files.METRICS, run_files.EVALUATIONS, run_files.CHECKPOINT)  #: of a run in a folder
 
 
-def folders(root: Path) -> list[Path]:
+def find_folders(root: Path) -> list[Path]:
     """The folders that look like runs, and links to such folders elsewhere.
 
     Raises:
       ConfigError: there is no such folder.
     """
-    with raising(ConfigError, f"--root {root}", OSError), os.scandir(root) as entries:
+    with raise_as(ConfigError, f"--root {root}", OSError), os.scandir(root) as entries:
         found = sorted(root / entry.name for entry in entries if entry.is_dir())
     home = root.resolve()
     own = (folder for folder in found if not (folder.is_symlink() and folder.resolve().parent == home))
     return [folder for folder in own if any(os.path.lexists(folder / sign) for sign in SIGNS)]
 
 
-def overview(folder: Path, now: float) -> dict[str, Any]:
+def summarize_run(folder: Path, now: float) -> dict[str, Any]:
     """A run at a glance at this time since the epoch, whatever is wrong with it. What is not known is None.
 
     Scores are of greedy or sampled evaluations or of training (`score_of`), `age_s` is the time since something was
@@ -42,22 +42,24 @@ def overview(folder: Path, now: float) -> dict[str, Any]:
     run, troubles = SavedRun(folder, {}), list[str]()
     steps, last, best, of = None, None, None, ""
     try:
-        run = read(folder)
+        run = load_run(folder)
     except ConfigError as error:
         troubles.append(str(error))
     try:
         steps, last, best, of = _scores(run)
     except ConfigError as error:
         troubles.append(str(error))
-    troubles += filter(None, [metrics.lost(folder)])
+    troubles += filter(None, [metrics.describe_lost_episodes(folder)])
     files = [*_files(folder)]
     total = found if isinstance(found := run.settings.get("total_steps"), int) else None
-    finished = (folder / run_files.REACHED).exists() or (steps is not None and total is not None and steps >= total)
+    finished = (folder / run_files.REACHED_FILE).exists() or (
+        steps is not None and total is not None and steps >= total
+    )
     return {
         "name": run.name,
         "env": run.env,
         "algo": run.algo,
-        "state": state(folder, finished=finished, known=bool(run.settings)),
+        "state": run_state(folder, finished=finished, known=bool(run.settings)),
         "agent_steps": steps,
         "total_steps": total,
         "last_score": last,
@@ -69,7 +71,7 @@ def overview(folder: Path, now: float) -> dict[str, Any]:
     }
 
 
-def state(folder: Path, *, finished: bool, known: bool) -> str:
+def run_state(folder: Path, *, finished: bool, known: bool) -> str:
     """Running: somebody holds its lock. Failed: it was started and ended before its first checkpoint, at any step."""
     if any(run_files.is_held(folder / name) for name in LOCKS):
         return RUNNING
@@ -87,9 +89,9 @@ def _scores(run: SavedRun) -> tuple[int | None, float | None, float | None, str]
     """
     columns = (run.metrics.get(name, ()) for name in ("agent_steps", RETURNS[TRAINING]))
     steps, returns = ([*filter(math.isfinite, column)] for column in columns)  # what is known of each
-    counts = run.metrics.get("episodes", repeat(FULL))
+    counts = run.metrics.get("episodes", repeat(FULL_WINDOW))
     means = zip(run.metrics.get(RETURNS[TRAINING], ()), counts, strict=False)
-    whole = [mean for mean, count in means if math.isfinite(mean) and count >= FULL]  # as for `stop_at_return`
+    whole = [mean for mean, count in means if math.isfinite(mean) and count >= FULL_WINDOW]  # as for `stop_at_return`
     first = evaluations.first_level(str(run.settings.get(LEVELS) or ""))
     kind = (run.evaluations[-1].get("actions") or "") if run.evaluations else ""
     evaluated = evaluations.scores(run.evaluations, [first], kind)

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files.atomic import write_atomically
-from zerobeast.results.curves import EVALUATION, MeanCurve, meaning
+from zerobeast.results.curves import EVALUATION, MeanCurve, describe_meaning
 from zerobeast.results.groups import Group
-from zerobeast.results.statistics import OF_TWO
-from zerobeast.results.style import ALGORITHMS, look
+from zerobeast.results.statistics import TWO_RUNS_NOTE
+from zerobeast.results.style import ALGORITHMS, line_style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,12 +25,12 @@ LEGEND_LINE, HANDLE, LETTER = 0.19, 0.55, 0.068  #: inches
 INK = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
 TEXT = {"font.size": 9, "text.parse_math": False, "axes.titlesize": 10}
 LINE = {"linewidth": 1.6, "markersize": 5.5, "markeredgewidth": 0.6}
-BAND, FEW = 0.2, 5  #: how opaque an interval is, if there are no more lines than so few
+BAND, FEW_LINES = 0.2, 5  #: how opaque an interval is, if there are no more lines than so few
 TITLE_LETTERS = 60  #: in a line, for the width of a panel
 MAX_IN_A_ROW = 3
 MARKERS = 8  #: on a line, about
-LIGHT = {"paper": "#ffffff", "ink": "#1f2328", "grid": "#d8dce0"}
-DARK = {"paper": "#0d1117", "ink": "#e6edf3", "grid": "#30363d"}
+LIGHT_COLOURS = {"paper": "#ffffff", "ink": "#1f2328", "grid": "#d8dce0"}
+DARK_COLOURS = {"paper": "#0d1117", "ink": "#e6edf3", "grid": "#30363d"}
 AXES = {"steps": "agent steps", "frames": "environment frames"}
 STEPS = ((1e6, "millions of "), (1e3, "thousands of "), (1.0, ""))
 TIMES = ((3600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
@@ -67,13 +67,13 @@ def refuse_unknown(path: Path) -> None:
         raise ConfigError(path="out", value=str(path), expected=f"a name that ends with {', '.join(FORMATS)}")
 
 
-def draw(rows: Sequence[Sequence[Panel]], options: Options) -> Figure:
+def draw_panels(rows: Sequence[Sequence[Panel]], options: Options) -> Figure:
     """Draw rows of panels."""
     import matplotlib as mpl
 
-    from zerobeast.results.figure import Shown
+    from zerobeast.results.figure import NotebookFigure
 
-    paper = DARK if options.dark else LIGHT
+    paper = DARK_COLOURS if options.dark else LIGHT_COLOURS
     settings: dict[Any, Any] = dict.fromkeys(INK, paper["ink"]) | TEXT
     with mpl.rc_context(settings):
         width, height = max(map(len, rows)), len(rows)
@@ -82,7 +82,9 @@ def draw(rows: Sequence[Sequence[Panel]], options: Options) -> Figure:
         longest = max(len(name) for each in names for name in each)
         columns = max(1, int(inches / (HANDLE + LETTER * longest)))  # of names that fit into the width
         below = LEGEND_LINE * (1 - (-len(rows[0][0].lines) // columns)) if len(names) == 1 else 0.0
-        figure = Shown(figsize=(inches, PANEL[1] * height + below), layout="constrained", facecolor=paper["paper"])
+        figure = NotebookFigure(
+            figsize=(inches, PANEL[1] * height + below), layout="constrained", facecolor=paper["paper"]
+        )
         for row, axes_row in zip(rows, figure.subplots(height, width, squeeze=False), strict=True):
             for axes in axes_row[len(row) :]:
                 axes.set_axis_off()
@@ -93,7 +95,7 @@ def draw(rows: Sequence[Sequence[Panel]], options: Options) -> Figure:
                 if panel is row[0]:
                     smoothed = f",\nmean of the last {options.smooth} points" if options.smooth > 1 else ""
                     runs = [run for line in panel.lines for run in line.group.runs]
-                    axes.set_ylabel(meaning(options.of, runs).replace(" (", "\n(") + smoothed)
+                    axes.set_ylabel(describe_meaning(options.of, runs).replace(" (", "\n(") + smoothed)
                 if len(names) > 1:
                     _legend(axes, entries, panel.lines, loc="best")
         if len(names) == 1:
@@ -103,7 +105,7 @@ def draw(rows: Sequence[Sequence[Panel]], options: Options) -> Figure:
     return figure
 
 
-def save(figure: Figure, path: Path) -> None:
+def save_figure(figure: Figure, path: Path) -> None:
     """Write a figure to a file.
 
     Raises:
@@ -120,7 +122,7 @@ def save(figure: Figure, path: Path) -> None:
 
 def _legend(place: Any, entries: Sequence[Any], lines: Sequence[Line], **where: Any) -> None:
     """Name the lines, with the number of runs of each, in a figure or in its axes."""
-    remark = f" ({OF_TWO})" * any(len(each.group.runs) == 2 for each in lines)
+    remark = f" ({TWO_RUNS_NOTE})" * any(len(each.group.runs) == 2 for each in lines)
     known = any(each.curve.low is not None for each in lines)
     meaning = f"mean and 95 % bootstrap interval{remark}" if known else None
     style = {"fontsize": 8, "title_fontsize": 8, "facecolor": "none", "edgecolor": "none"}
@@ -139,11 +141,11 @@ def _panel(axes: Any, panel: Panel, options: Options, paper: Mapping[str, str]) 
     others = sorted({line.group.algo for line in panel.lines} - ALGORITHMS.keys())
     drawn = []
     for number, (group, curve) in enumerate(panel.lines):
-        own = look(group.algo, group.number, group.siblings, others, dark=options.dark)
+        own = line_style(group.algo, group.number, group.siblings, others, dark=options.dark)
         x, every = curve.x / factor, _markers(len(curve.x), number, len(panel.lines))
         drawn += axes.plot(x, curve.mean, **own, **LINE, markeredgecolor=paper["paper"], markevery=every)
         if curve.low is not None:
-            alpha = BAND if len(panel.lines) <= FEW else BAND / 2
+            alpha = BAND if len(panel.lines) <= FEW_LINES else BAND / 2
             axes.fill_between(x, curve.low, curve.high, color=own["color"], alpha=alpha, linewidth=0)
     if options.threshold is not None:
         axes.axhline(options.threshold, color=paper["ink"], linestyle=":", linewidth=1)

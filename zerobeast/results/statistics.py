@@ -14,7 +14,7 @@ Values = NDArray[np.float64]
 
 LEVEL = 0.95
 RESAMPLES = 5_000
-OF_TWO = "of two runs: from the lowest to the highest"  #: what the interval is
+TWO_RUNS_NOTE = "of two runs: from the lowest to the highest"  #: what the interval is
 
 
 def iqm(values: Any, axis: int = 0) -> Any:

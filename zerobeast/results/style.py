@@ -49,7 +49,7 @@ def place_of(algo: str) -> int:
     return [*ALGORITHMS, algo].index(algo)
 
 
-def look(algo: str, number: int, siblings: int, others: Sequence[str], *, dark: bool) -> dict[str, Any]:
+def line_style(algo: str, number: int, siblings: int, others: Sequence[str], *, dark: bool) -> dict[str, Any]:
     """How matplotlib draws the line of a group: color, linestyle and marker.
 
     Args:

@@ -4,7 +4,7 @@ import contextlib
 
 import torch
 
-from zerobeast.common.errors import ConfigError, raising
+from zerobeast.common.errors import ConfigError, raise_as
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import EnvSpec
 from zerobeast.rl.fit import refuse_unfit
@@ -20,7 +20,7 @@ def make_algorithm(config: RunConfig, env: EnvSpec) -> Algorithm:
     Raises:
       ConfigError: it cannot handle these observations or actions, or they or the network are too large.
     """
-    with raising(ConfigError, f"algo {config.section}: takes or flaw"):
+    with raise_as(ConfigError, f"algo {config.section}: takes or flaw"):
         refuse_unfit(config, env)
     make = config.spec.build
     parameters = 0
@@ -38,7 +38,7 @@ def make_algorithm(config: RunConfig, env: EnvSpec) -> Algorithm:
         raise ConfigError(
             f"{env.env_id}: a network of {parameters:,} parameters{among}, {limit}", path="net.max_parameters"
         )
-    with raising(ConfigError, f"algo {config.section} cannot be made for {env.env_id}"):
+    with raise_as(ConfigError, f"algo {config.section} cannot be made for {env.env_id}"):
         algorithm = make(config, env)
     if not isinstance(algorithm, Algorithm):
         what = f"{type(algorithm).__name__} {algorithm!r:.40}"

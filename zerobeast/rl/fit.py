@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings import AlgorithmSettings, Reading, RunConfig, torso_of, usable
+from zerobeast.common.settings import AlgorithmSettings, Reading, RunConfig, find_usable, torso_of
 from zerobeast.common.wire import EnvSpec, step_record
 
 MAX_OBS_BYTES = 16 << 20  #: of one observation, stacked; networks grow with it
@@ -20,7 +20,7 @@ def _actions(config: RunConfig, env: EnvSpec, settings: AlgorithmSettings) -> It
     action = env.action
     endless = not all(array.bounded.all() for array in action.arrays if array.kind == "box")
     if not settings.takes(action):
-        others = ", ".join(sorted(spec.name for spec in usable() if spec.settings.takes(action)))
+        others = ", ".join(sorted(spec.name for spec in find_usable() if spec.settings.takes(action)))
         are = f"{action.kind}{' without bounds' if endless else ''}"
         sent = f"the actions of {env.env_id} are {are}"
         sentence = f"algo {config.section} takes {settings.actions}, but {sent}: expected algo {others}"

@@ -14,12 +14,12 @@ from zerobeast.common.process.usage import cores
 from zerobeast.plan.placement import NVIDIA
 
 CPUS = Path("/sys/devices/system/cpu")
-VISIBLE = "CUDA_VISIBLE_DEVICES"
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 Place = tuple[int, ...]  #: CPUs, by number
 
 
-def places(parallel: int | None = None, cores_each: int | None = None) -> list[Place]:
+def allocate_cores(parallel: int | None = None, cores_each: int | None = None) -> list[Place]:
     """The CPUs of each run at a time, of those that this process may use.
 
     Args:
@@ -30,11 +30,11 @@ def places(parallel: int | None = None, cores_each: int | None = None) -> list[P
       ConfigError: there are not so many.
     """
     usable = os.sched_getaffinity(0)
-    return share(_by_core(usable), max(1, int(cores())), parallel, cores_each)
+    return divide_cores(_by_core(usable), max(1, int(cores())), parallel, cores_each)
 
 
-def share(by_core: list[Place], most: int, parallel: int | None, cores_each: int | None) -> list[Place]:
-    """As `places`, for cores with these CPUs, of which `most` may be used."""
+def divide_cores(by_core: list[Place], most: int, parallel: int | None, cores_each: int | None) -> list[Place]:
+    """As `allocate_cores`, for cores with these CPUs, of which `most` may be used."""
     cpus = [cpu for core in by_core for cpu in core][:most]
     threads = max(map(len, by_core))
     size = len(cpus) // parallel if parallel else min(threads, len(cpus))
@@ -52,8 +52,12 @@ def share(by_core: list[Place], most: int, parallel: int | None, cores_each: int
 
 def gpu_of(index: int, environ: Mapping[str, str]) -> dict[str, str]:
     """Variables that show the run at place `index` one GPU of those that there are; none if there are none."""
-    own = environ[VISIBLE].split(",") if VISIBLE in environ else [str(n) for n, _ in enumerate(NVIDIA.glob("*"))]
-    return {VISIBLE: own[index % len(own)]} if len(own) > 1 else {}
+    own = (
+        environ[VISIBLE_DEVICES].split(",")
+        if VISIBLE_DEVICES in environ
+        else [str(n) for n, _ in enumerate(NVIDIA.glob("*"))]
+    )
+    return {VISIBLE_DEVICES: own[index % len(own)]} if len(own) > 1 else {}
 
 
 def _by_core(usable: set[int]) -> list[Place]:

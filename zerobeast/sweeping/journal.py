@@ -14,11 +14,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from zerobeast.common.errors import ConfigError, raising
+from zerobeast.common.errors import ConfigError, raise_as
 from zerobeast.common.files import run_files
-from zerobeast.common.files.atomic import Journal, explained
-from zerobeast.common.files.opening import MOST_ROWS, rest
-from zerobeast.common.files.opening import opened as opened_file
+from zerobeast.common.files.atomic import Journal, explain_os_errors
+from zerobeast.common.files.regular_files import MAX_TABLE_BYTES, read_rest
+from zerobeast.common.files.regular_files import open_regular as opened_file
 from zerobeast.common.files.run_files import lock
 from zerobeast.launcher.supervisor import Ending
 from zerobeast.sweeping.trials import Trial
@@ -27,7 +27,7 @@ JOURNAL = run_files.SWEEP
 
 
 class SweepJournal:
-    """The journal of one sweep; `opened` makes it.
+    """The journal of one sweep; `open_journal` makes it.
 
     Args:
       path: of its file.
@@ -45,7 +45,7 @@ class SweepJournal:
         self._path, self._lines = path, lines
         for number, line in enumerate(text.splitlines(), 1):
             what = f"{path}, line {number}: not an entry of a sweep's journal"
-            with raising(ConfigError, what, ValueError, LookupError, TypeError, OverflowError):
+            with raise_as(ConfigError, what, ValueError, LookupError, TypeError, OverflowError):
                 self._note(json.loads(line))
 
     def refuse_changes(self, trials: Sequence[Trial]) -> None:
@@ -64,22 +64,22 @@ class SweepJournal:
                 advice = "use another name for a sweep with other settings"
                 raise ConfigError(f"run {trial.name!r} {before}, and {now}: {advice}")
 
-    def begun(self, runs: int) -> None:
+    def note_begin(self, runs: int) -> None:
         """Note how many runs there are in all. Raises ConfigError if that cannot be written."""
         self._write({"event": "begin", "runs": runs})
 
-    def started(self, run: str, flags: tuple[str, ...], cpus: tuple[int, ...]) -> None:
+    def note_start(self, run: str, flags: tuple[str, ...], cpus: tuple[int, ...]) -> None:
         """Note that a run starts. Raises ConfigError if that cannot be written."""
         self._write({"event": "start", "run": run, "flags": flags, "cpus": cpus})
 
-    def ended(self, run: str, ending: Ending, seconds: float) -> None:
+    def note_end(self, run: str, ending: Ending, seconds: float) -> None:
         """Note how a run ended, after so many seconds. Raises ConfigError if that cannot be written."""
         self._write({"event": "end", "run": run, **ending.__dict__, "seconds": round(seconds, 1)})
 
     def _write(self, entry: dict[str, Any]) -> None:
         assert self._lines is not None, "it is only read"
         line = json.dumps({"at": datetime.now().astimezone().isoformat(timespec="seconds"), **entry})
-        with explained(f"{self._path} cannot be written"):
+        with explain_os_errors(f"{self._path} cannot be written"):
             self._lines.write(f"{line}\n".encode(), sync=True)
         self._note(entry)
 
@@ -92,18 +92,18 @@ class SweepJournal:
             self.done.add(entry["run"])
 
 
-def summary(folder: Path) -> str:
+def summarize_sweep(folder: Path) -> str:
     """How far a sweep is, in a sentence. Raises ConfigError if its journal cannot be read."""
     path = folder / JOURNAL
-    with explained(f"{path} cannot be read"), opened_file(path) as file:
-        content = rest(file, MOST_ROWS)
+    with explain_os_errors(f"{path} cannot be read"), opened_file(path) as file:
+        content = read_rest(file, MAX_TABLE_BYTES)
     journal = SweepJournal(path, b"\n".join(content.split(b"\n")[:-1]).decode(errors="replace"))
     state = "running" if run_files.is_held(path) else "ended" if len(journal.done) == journal.runs else "stopped"
     return f"{folder.name}/: sweep, {len(journal.done)} of {journal.runs} runs done, {state}"
 
 
 @contextlib.contextmanager
-def opened(folder: Path) -> Iterator[SweepJournal]:
+def open_journal(folder: Path) -> Iterator[SweepJournal]:
     """Make the folder of a sweep if need be, and hold its journal, which one process at a time may write.
 
     Raises:
@@ -111,7 +111,7 @@ def opened(folder: Path) -> Iterator[SweepJournal]:
     """
     path = folder / JOURNAL
     with contextlib.ExitStack() as stack:
-        with explained(f"sweep folder {folder} cannot be written"):
+        with explain_os_errors(f"sweep folder {folder} cannot be written"):
             if folder.exists() and not path.exists() and any(folder.iterdir()):
                 raise ConfigError(f"{folder} is not the folder of a sweep: expected a new or an empty folder")
             folder.mkdir(parents=True, exist_ok=True)

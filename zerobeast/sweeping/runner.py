@@ -15,16 +15,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from zerobeast.api.started import StartedRun
+from zerobeast.api.run_thread import StartedRun
 from zerobeast.common.config.request import Request
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import metrics, run_files
-from zerobeast.common.health.figures import count, two
-from zerobeast.common.process.signals import handled
+from zerobeast.common.health.figures import format_count, format_hundredths
+from zerobeast.common.process.signals import handle_signals
 from zerobeast.launcher.supervisor import SIGNALS, Ending
 from zerobeast.plan.processes import helper_environ
-from zerobeast.plan.run_folder import trained
-from zerobeast.plan.settle import RunFlags, Say, settle
+from zerobeast.plan.resolution import RunFlags, Say, resolve_run
+from zerobeast.plan.run_folder import has_checkpoint
 from zerobeast.sweeping.cores import Place, gpu_of
 from zerobeast.sweeping.journal import SweepJournal
 from zerobeast.sweeping.trials import Trial
@@ -33,10 +33,10 @@ log = logging.getLogger(__name__)
 
 TURN_S = 0.2  #: how late an end or a signal is noticed
 LINES_S = 30.0  #: between two lines about the runs that train
-INTERRUPTED = (128 + signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGHUP)
+INTERRUPT_CODES = (128 + signal.SIGINT, 128 + signal.SIGTERM, 128 + signal.SIGHUP)
 
 
-class Current(NamedTuple):
+class ActiveRun(NamedTuple):
     """A run that trains now."""
 
     run: StartedRun
@@ -57,7 +57,7 @@ class Runner:
     def __init__(self, folder: Path, places: Sequence[Place], journal: SweepJournal, say: Say) -> None:
         self.failed: dict[str, str] = {}  #: why, by name
         self._folder, self._places, self._journal, self._say = folder, places, journal, say
-        self._current: dict[str, Current] = {}  #: by name
+        self._current: dict[str, ActiveRun] = {}  #: by name
         self._signals: list[int] = []
         self._line_at = time.monotonic() + LINES_S
 
@@ -67,7 +67,7 @@ class Runner:
         The first signal ends all runs, with checkpoints. Another one, a second later, ends them at once.
         """
         waiting = deque(trial for trial in trials if trial.name not in self._journal.done)
-        with handled(SIGNALS, lambda number, _frame: self._ask(number)):
+        with handle_signals(SIGNALS, lambda number, _frame: self._ask(number)):
             try:
                 while self._current or (waiting and not self._signals):
                     while waiting and not self._signals and len(self._current) < len(self._places):
@@ -86,7 +86,7 @@ class Runner:
         taken = {current.place for current in self._current.values()}
         place = next(number for number in range(len(self._places)) if number not in taken)
         try:
-            self._journal.started(trial.name, trial.flags, self._places[place])
+            self._journal.note_start(trial.name, trial.flags, self._places[place])
         except ConfigError as error:  # a full disk; a run without an entry could not go on later
             self._fail(trial.name, str(error))
             return
@@ -95,7 +95,7 @@ class Runner:
         try:
             with contextlib.suppress(OSError):  # a core was taken away meanwhile
                 os.sched_setaffinity(0, self._places[place])  # of this thread, and of what the run starts from here
-            self._current[trial.name] = Current(self._begun(trial, place), place, time.monotonic())
+            self._current[trial.name] = ActiveRun(self._start_run(trial, place), place, time.monotonic())
         except Exception as error:
             self._end(trial.name, _failure(error), 0.0)
         finally:
@@ -103,14 +103,14 @@ class Runner:
         if self._signals:  # one came meanwhile
             self._ask(self._signals.pop())
 
-    def _begun(self, trial: Trial, place: int) -> StartedRun:
+    def _start_run(self, trial: Trial, place: int) -> StartedRun:
         environ = helper_environ(os.environ) | gpu_of(place, os.environ)  # settings come from the file alone
         # a run that has a checkpoint goes on from that one
-        parent = None if trained(self._folder / trial.name) else trial.parent
+        parent = None if has_checkpoint(self._folder / trial.name) else trial.parent
         now = datetime.now().astimezone()
         values = {"name": trial.name, "root": self._folder, **trial.values}
         request = Request.of_values(values, environ, RunFlags)
-        return StartedRun(settle(request, now, say=log.info, parent=parent), environ)
+        return StartedRun(resolve_run(request, now, say=log.info, parent=parent), environ)
 
     def _take_ends(self) -> None:
         """Note which runs have ended, and how."""
@@ -124,11 +124,11 @@ class Runner:
                 self._end(name, ending, time.monotonic() - since)
 
     def _end(self, name: str, ending: Ending, seconds: float) -> None:
-        if not ending.code and self._signals and run_files.kept(self._folder / name, run_files.TO_EVALUATE):
+        if not ending.code and self._signals and run_files.list_checkpoints(self._folder / name, run_files.TO_EVALUATE):
             ending = Ending(128 + self._signals[0], "")  # its last policies wait for the evaluator
         with contextlib.suppress(ConfigError):  # a full disk: without this entry, it goes on and ends again
-            self._journal.ended(name, ending, seconds)
-        if ending.code in INTERRUPTED:
+            self._journal.note_end(name, ending, seconds)
+        if ending.code in INTERRUPT_CODES:
             self._say(f"{name} was interrupted")
         elif ending.code:
             self._fail(name, ending.sentence)
@@ -144,8 +144,8 @@ class Runner:
             self._line_at = now + LINES_S
             lines = [f"{len(self._current)} runs train, {waiting} wait"]
             for name, current in self._current.items():
-                row, steps = metrics.last(self._folder / name), count(current.run.config.total_steps)
-                done, score = count(row.get("agent_steps", 0)), two(row.get("mean_return_100"))
+                row, steps = metrics.read_last_row(self._folder / name), format_count(current.run.config.total_steps)
+                done, score = format_count(row.get("agent_steps", 0)), format_hundredths(row.get("mean_return_100"))
                 over = metrics.is_over(self._folder / name, current.run.config.total_steps)
                 far = "trained, its last policies are evaluated" if over else f"{done} of {steps} steps"
                 lines.append(f"  {name}: {far}, return {score}")

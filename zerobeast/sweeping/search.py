@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from zerobeast.common.config.layers import NumberText
-from zerobeast.common.config.table import SHORT
+from zerobeast.common.config.settings_table import SHORT_NAMES
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.text import suggestion
 from zerobeast.common.wire import short
 
 MAX_TRIES = 1000  #: draws of one sample that were all drawn before
 DIGITS = 4  #: of a drawn number, so that names and tables show all of it
-EXPECTED = "expected a list of values, or one of uniform, log_uniform and integers, such as {uniform: [0, 1]}"
+EXPECTED_ENTRY = "expected a list of values, or one of uniform, log_uniform and integers, such as {uniform: [0, 1]}"
 
 Values = dict[str, Any]  #: path of a setting -> value
 
@@ -57,12 +57,12 @@ def read_dimension(key: str, entry: Any, where: str) -> Dimension:
     Raises:
       ConfigError: it is neither.
     """
-    paths = tuple(SHORT.get(path, path) for path in map(str.strip, key.split(",")))
+    paths = tuple(SHORT_NAMES.get(path, path) for path in map(str.strip, key.split(",")))
     name, given = next(iter(entry.items())) if isinstance(entry, dict) and len(entry) == 1 else ("", entry)
     if isinstance(entry, list):
         return Dimension(paths, where, rows=tuple(_rows(paths, entry, where)))
     if not name:
-        raise ConfigError(f"{where}: got {short(entry)}, {EXPECTED}", path=key, value=entry, layer=where)
+        raise ConfigError(f"{where}: got {short(entry)}, {EXPECTED_ENTRY}", path=key, value=entry, layer=where)
     if name not in DISTRIBUTIONS:
         raise ConfigError(
             f"{where}: unknown distribution {name!r}{suggestion(str(name), DISTRIBUTIONS)}",
@@ -90,7 +90,7 @@ def grid(dimensions: Sequence[Dimension]) -> Iterator[Values]:
         yield functools.reduce(operator.or_, rows, {})
 
 
-def samples(dimensions: Sequence[Dimension], count: int, seed: int, where: str = "samples") -> Iterator[Values]:
+def draw_samples(dimensions: Sequence[Dimension], count: int, seed: int, where: str = "samples") -> Iterator[Values]:
     """Draws that all differ. More of them begin with the same ones, and a further dimension changes no other's values.
 
     Raises:
@@ -143,12 +143,12 @@ def _draw(name: str, given: Any, where: str) -> Callable[[float], Any]:
     raise ConfigError(path=name, value=given, expected=expected, layer=f"{where}: {name}")
 
 
-def _rounded(value: float, low: float, high: float) -> float:
+def _round_value(value: float, low: float, high: float) -> float:
     return min(max(float(f"{value:.{DIGITS}g}"), low), high)
 
 
 DISTRIBUTIONS: dict[str, Callable[[float, float, float], Any]] = {
-    "uniform": lambda low, high, chance: _rounded(low + chance * (high - low), low, high),
-    "log_uniform": lambda low, high, chance: _rounded(low * (high / low) ** chance, low, high),
+    "uniform": lambda low, high, chance: _round_value(low + chance * (high - low), low, high),
+    "log_uniform": lambda low, high, chance: _round_value(low * (high / low) ** chance, low, high),
     "integers": lambda low, high, chance: int(low) + int(chance * (high - low + 1)),  # both bounds are among them
 }

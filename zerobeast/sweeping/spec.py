@@ -20,15 +20,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zerobeast.common.config import trust
-from zerobeast.common.config.confirmed import remember
-from zerobeast.common.config.layers import Given, leaves, read_yaml
-from zerobeast.common.config.load import check
-from zerobeast.common.config.table import SHORT, TREE, is_section, settings_of
+from zerobeast.common.config.confirmations import remember
+from zerobeast.common.config.layers import GivenValue, leaves, read_yaml
+from zerobeast.common.config.load import check_layer
+from zerobeast.common.config.settings_table import SHORT_NAMES, TREE, is_section, settings_of
 from zerobeast.common.errors import BeastError, ConfigError
-from zerobeast.common.files.opening import named_text
+from zerobeast.common.files.regular_files import read_text_or_pipe
 from zerobeast.common.settings import PLACE, PLAIN, Section, setting
 from zerobeast.common.text import did_you_mean
-from zerobeast.sweeping.search import Dimension, Values, grid, read_dimension, samples
+from zerobeast.sweeping.search import Dimension, Values, draw_samples, grid, read_dimension
 
 MAX_RUNS = 10_000
 PARTS = ("from", "seeds", "settings", "vary")  #: entries that are no `SweepSettings`
@@ -68,7 +68,7 @@ class Sweep(NamedTuple):
           ConfigError: there are none, or too many.
         """
         if self.own.samples:
-            drawn = samples(self.dimensions, self.own.samples, self.own.seed, f"{self.file}: samples")
+            drawn = draw_samples(self.dimensions, self.own.samples, self.own.seed, f"{self.file}: samples")
             found = [(f"sample-{number:03}", values) for number, values in enumerate(drawn, 1)]
         else:
             found = [("", values) for values in itertools.islice(grid(self.dimensions), MAX_RUNS + 1)]
@@ -78,7 +78,7 @@ class Sweep(NamedTuple):
             yield from ((label, values if seed is None else {**values, "seed": seed}) for label, values in found)
 
 
-def read(file: Path, flags: Sequence[Given], mistakes: Sequence[BeastError] = ()) -> Sweep:
+def read_sweep(file: Path, flags: Sequence[GivenValue], mistakes: Sequence[BeastError] = ()) -> Sweep:
     """Read a file.
 
     Args:
@@ -89,23 +89,23 @@ def read(file: Path, flags: Sequence[Given], mistakes: Sequence[BeastError] = ()
     Raises:
       ConfigError: a line for every mistake, which names the entry.
     """
-    tree, mistakes, known = read_yaml(file, str(file), read=named_text), [*mistakes], settings_of(SweepSettings)
+    tree, mistakes, known = read_yaml(file, str(file), read=read_text_or_pipe), [*mistakes], settings_of(SweepSettings)
     mistakes += (
         ConfigError(f"{file}: {key}: unknown entry{_hint(str(key))}", path=str(key), layer=f"{file}: {key}")
         for key in tree
         if key not in (*known, *PARTS)
     )
-    given = [Given(path, tree[path], f"{file}: {path}") for path in known if tree.get(path) is not None]
+    given = [GivenValue(path, tree[path], f"{file}: {path}") for path in known if tree.get(path) is not None]
     remember(file, by_flag := {one.path: one.value for one in flags if one.path == "root"})
     alone = [one._replace(where=f"file {one.where}") for one in given if one.path == "root" and not by_flag]
     mistakes += map(without_kind, trust.refusals(alone, {}).values())
-    good = {path: one.value for path, one in check([*given, *flags], mistakes, SweepSettings)[0].items()}
+    good = {path: one.value for path, one in check_layer([*given, *flags], mistakes, SweepSettings)[0].items()}
     own = SweepSettings.model_validate(good)
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", name := own.name or file.stem):
         sentence = f"{file}: name {name!r}: expected at most 100 letters, digits, '.', '_' and '-'"
         mistakes.append(ConfigError(sentence, path="name", value=name))
     if "seed" in good and not own.samples:
-        sentence = f"{file}: seed: only used with `samples`; `seeds` has the seeds of the runs"
+        sentence = f"{file}: seed: only used with `draw_samples`; `seeds` has the seeds of the runs"
         mistakes.append(ConfigError(sentence, path="seed", value=good["seed"]))
     dimensions = tuple(_dimensions(_mapping(tree, "vary", file, mistakes), f"{file}: vary", mistakes))
     seeds = tuple(_seeds(tree.get("seeds"), f"{file}: seeds", mistakes))
@@ -129,7 +129,7 @@ def without_kind(error: BeastError) -> ConfigError:
 
 def _hint(key: str) -> str:
     """What an unknown entry may have meant."""
-    if SHORT.get(key, key) in TREE or is_section(key):
+    if SHORT_NAMES.get(key, key) in TREE or is_section(key):
         return "; settings of the runs belong in `settings`"
     return did_you_mean(key, [*settings_of(SweepSettings), *PARTS])
 

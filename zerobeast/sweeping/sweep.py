@@ -12,18 +12,18 @@ from zerobeast.common.config.request import Request
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
-from zerobeast.common.files.opening import named_text
+from zerobeast.common.files.regular_files import read_text_or_pipe
 from zerobeast.common.plugins import refuse_imported
 from zerobeast.common.process.terminal import say
 from zerobeast.common.settings import PLAIN
 from zerobeast.sweeping import spec
-from zerobeast.sweeping.cores import Place, places
-from zerobeast.sweeping.journal import opened
+from zerobeast.sweeping.cores import Place, allocate_cores
+from zerobeast.sweeping.journal import open_journal
 from zerobeast.sweeping.runner import Runner
 from zerobeast.sweeping.trials import Trial, trials_of
 
 FILE = "sweep.yaml"
-DONE, INTERRUPTED = "done", "interrupted"
+DONE_FATE, INTERRUPTED_FATE = "done", "interrupted"
 
 
 class Outcome(NamedTuple):
@@ -51,8 +51,8 @@ def sweep(file: str | os.PathLike[str], **flags: Any) -> list[Outcome]:
     refuse_imported("starts a sweep")
     if not isinstance(file, str | os.PathLike):
         raise ConfigError(argument="file", value=file, expected="the file of a sweep")
-    read, trials, free = planned(Path(file), Request.of_values(flags, own=spec.SweepSettings))
-    number, outcomes = trained(read, trials, free)
+    read, trials, free = plan_sweep(Path(file), Request.of_values(flags, own=spec.SweepSettings))
+    number, outcomes = train_sweep(read, trials, free)
     if number:
         raise KeyboardInterrupt
     folders = {name: read.folder / name for name in outcomes}
@@ -60,9 +60,9 @@ def sweep(file: str | os.PathLike[str], **flags: Any) -> list[Outcome]:
     return [Outcome(name, runs.get(name), outcome) for name, outcome in outcomes.items()]
 
 
-def planned(file: Path, request: Request) -> tuple[spec.Sweep, list[Trial], list[Place]]:
+def plan_sweep(file: Path, request: Request) -> tuple[spec.Sweep, list[Trial], list[Place]]:
     """Check a sweep; returns it with its runs and the CPUs of each at a time. Raises ConfigError for every mistake."""
-    mistakes = [*request.mistakes, *request.refused("")]
+    mistakes = [*request.mistakes, *request.unknown_flag_errors("")]
     mistakes += [
         ConfigError(
             f"{one.where}: settings of the runs belong in the file; expected a flag of the command",
@@ -73,20 +73,20 @@ def planned(file: Path, request: Request) -> tuple[spec.Sweep, list[Trial], list
         for one in request.settings
         if trust.guard_at(one.path) is PLAIN
     ]
-    read = spec.read(file, request.own_given, mistakes)
-    return read, trials_of(read, request.settings), places(read.own.parallel, read.own.cores)
+    read = spec.read_sweep(file, request.own_given, mistakes)
+    return read, trials_of(read, request.settings), allocate_cores(read.own.parallel, read.own.cores)
 
 
-def trained(read: spec.Sweep, trials: Sequence[Trial], free: Sequence[Place]) -> tuple[int, dict[str, str]]:
+def train_sweep(read: spec.Sweep, trials: Sequence[Trial], free: Sequence[Place]) -> tuple[int, dict[str, str]]:
     """Train the runs of a sweep that are not done; returns the signal that has ended it, or 0, and what became of each.
 
     Raises:
       ConfigError: nothing was started, for the reason it gives.
     """
-    with opened(read.folder) as journal:
+    with open_journal(read.folder) as journal:
         journal.refuse_changes(trials)
-        journal.begun(len(trials))
-        write_atomically(read.folder / FILE, named_text(read.file), durable=True)
+        journal.note_begin(len(trials))
+        write_atomically(read.folder / FILE, read_text_or_pipe(read.file), durable=True)
         each = f"{len(free[0])} CPU{'s' * (len(free[0]) > 1)} each"
         say(f"{len(trials)} runs in {read.folder}, {min(len(free), len(trials))} at a time with {each}")
         for name in [each for each in journal.done if not run_files.is_run(read.folder / each)]:
@@ -94,5 +94,5 @@ def trained(read: spec.Sweep, trials: Sequence[Trial], free: Sequence[Place]) ->
             journal.done.remove(name)
         runner = Runner(read.folder, free, journal, lambda text: say(f"{time.strftime('%H:%M:%S')} {text}"))
         number = runner.run(trials)
-    waits = dict.fromkeys((trial.name for trial in trials), INTERRUPTED)
-    return number, waits | dict.fromkeys(waits.keys() & journal.done, DONE) | runner.failed
+    waits = dict.fromkeys((trial.name for trial in trials), INTERRUPTED_FATE)
+    return number, waits | dict.fromkeys(waits.keys() & journal.done, DONE_FATE) | runner.failed

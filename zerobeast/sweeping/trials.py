@@ -9,22 +9,22 @@ from typing import Any, NamedTuple
 
 from zerobeast.api.parent import parent_of
 from zerobeast.common.config import trust
-from zerobeast.common.config.confirmed import digests, remember
+from zerobeast.common.config.confirmations import digest_values, remember
 from zerobeast.common.config.flags import flags_for
-from zerobeast.common.config.layers import Given, by_files, from_tree, merged
+from zerobeast.common.config.layers import GivenValue, flatten_tree, merge_layers, select_file_values
 from zerobeast.common.config.request import Request
-from zerobeast.common.config.table import NAMES, table_of, value_at
+from zerobeast.common.config.settings_table import NAMES, table_of, value_at
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.text import as_text
 from zerobeast.plan.parent import Parent
-from zerobeast.plan.settle import RunFlags, described, section_named
+from zerobeast.plan.resolution import RunFlags, find_section, resolve_locally
 from zerobeast.sweeping.search import Values
 from zerobeast.sweeping.spec import Sweep, without_kind
 
 MAX_NAME, DIGEST = 100, 4  #: characters, bytes
 MAX_MISTAKES = 20
-OURS = {"name": "every run gets its own", "root": "it is the sweep's folder"}
+OWN_SETTINGS = {"name": "every run gets its own", "root": "it is the sweep's folder"}
 
 
 class Trial(NamedTuple):
@@ -40,7 +40,7 @@ class Trial(NamedTuple):
         return tuple(flags_for(self.values))
 
 
-def trials_of(sweep: Sweep, confirmed: Sequence[Given]) -> list[Trial]:
+def trials_of(sweep: Sweep, confirmed: Sequence[GivenValue]) -> list[Trial]:
     """Every run, in the order in which they start.
 
     Args:
@@ -52,10 +52,10 @@ def trials_of(sweep: Sweep, confirmed: Sequence[Given]) -> list[Trial]:
     """
     named = Request.of_values({"from_run": sweep.parent or None, "root": sweep.own.root}, own=RunFlags)
     parent, mistakes = parent_of(named), list[BeastError]()
-    settings = [one.path for one in from_tree(sweep.settings, "", [])]
+    settings = [one.path for one in flatten_tree(sweep.settings, "", [])]
     # with these values, a sweep that goes on is refused once the parent has other weights
     begun = {f"parent.{path}": value for path, value in parent.entry.model_dump().items()} if parent else {}
-    below = {one.path: one.value for one in from_tree(parent.tree, "", [])} if parent else {}
+    below = {one.path: one.value for one in flatten_tree(parent.tree, "", [])} if parent else {}
     found, known = list[Trial](), dict[str, Values]()
     for label, values in sweep.combinations():
         try:
@@ -64,15 +64,17 @@ def trials_of(sweep: Sweep, confirmed: Sequence[Given]) -> list[Trial]:
             name = _name(label, {path: values[path] for path in values if not label or path == "seed"}, config)
             for key, what in ((config.model_dump_json(), "give the same run"), (name, f"are both called {name}")):
                 if (other := known.setdefault(key, values)) is not values:
-                    sentence = f"vary: {_shown(other)} and {_shown(values)} {what}; expected runs that differ"
+                    sentence = (
+                        f"vary: {_format_values(other)} and {_format_values(values)} {what}; expected runs that differ"
+                    )
                     raise ConfigError(sentence, path="vary")
         except ConfigError as error:
-            mistakes += (_in(sweep.file, each) for each in error.mistakes)
+            mistakes += (_prefix_file(sweep.file, each) for each in error.mistakes)
             if len({str(each) for each in mistakes}) > MAX_MISTAKES:
                 break
         else:
             paths = [path for path in (*settings, *values) if _has(config, path)]
-            own = {path: _above(below.get(path), value_at(config, path)) for path in paths}
+            own = {path: _mask_lower(below.get(path), value_at(config, path)) for path in paths}
             found.append(Trial(name, {**own, **begun}, parent))
     if mistakes:
         raise ConfigError.of(mistakes)
@@ -80,13 +82,13 @@ def trials_of(sweep: Sweep, confirmed: Sequence[Given]) -> list[Trial]:
     return found
 
 
-def _in(file: Path, mistake: BeastError) -> BeastError:
+def _prefix_file(file: Path, mistake: BeastError) -> BeastError:
     """The same mistake, in a sentence that begins with the file."""
     place, sentence = f"{file}: ", str(mistake)
     return mistake if sentence.startswith(place) else ConfigError(f"{place}{sentence}").about(mistake)
 
 
-def _above(lower: Any, value: Any) -> Any:
+def _mask_lower(lower: Any, value: Any) -> Any:
     """What gives a setting this value above that of the parent, of whose mapping entries may be left out."""
     return {**dict.fromkeys(lower), **value} if isinstance(lower, dict) and isinstance(value, dict) else value
 
@@ -102,25 +104,25 @@ def _config(sweep: Sweep, values: Values, parent: Parent | None) -> RunConfig:
     algo = str(values.get("algo", sweep.settings.get("algo", "")))
     request = Request.of_values({"algo": algo} if ":" in algo else {})  # only then are its settings known
     if parent:
-        trees = {f"file {parent.file}": parent.settings(section_named(algo)), **trees}
-    config = described(request.with_trees(trees)).config
+        trees = {f"file {parent.file}": parent.settings(find_section(algo)), **trees}
+    config = resolve_locally(request.with_trees(trees)).config
     if config.local.placement == "serve":
         raise ConfigError(path="local.placement", value="serve", expected="a placement with environments")
     return config
 
 
-def _refuse_alone(sweep: Sweep, values: Values, confirmed: Sequence[Given]) -> None:
+def _refuse_alone(sweep: Sweep, values: Values, confirmed: Sequence[GivenValue]) -> None:
     """Refuse what a file may not decide alone, and what is not the file's to set."""
     parts = ("settings", sweep.settings), ("vary", values)  # unknown ones are refused later
-    every = [one for part, tree in parts for one in from_tree(tree, f"file {sweep.file}: {part}", [])]
-    given = merged(every)
+    every = [one for part, tree in parts for one in flatten_tree(tree, f"file {sweep.file}: {part}", [])]
+    given = merge_layers(every)
     mistakes = [
         ConfigError(f"{given[path].where}: {why}", path=path, value=given[path].value, layer=given[path].where)
-        for path, why in OURS.items()
+        for path, why in OWN_SETTINGS.items()
         if path in given
     ]
-    known = {digest for one in confirmed for digest in digests(one.path, one.value)}
-    mistakes += trust.refusals(by_files(every), given, known).values()
+    known = {digest for one in confirmed for digest in digest_values(one.path, one.value)}
+    mistakes += trust.refusals(select_file_values(every), given, known).values()
     if mistakes:
         raise ConfigError.of(map(without_kind, mistakes))
 
@@ -144,5 +146,5 @@ def _text(value: Any) -> str:
     return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-")
 
 
-def _shown(values: Mapping[str, Any]) -> str:
+def _format_values(values: Mapping[str, Any]) -> str:
     return "(" + ", ".join(f"{path} {value}" for path, value in values.items()) + ")"

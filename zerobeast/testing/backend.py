@@ -18,24 +18,24 @@ import numpy as np
 
 from zerobeast.common.errors import EnvError
 from zerobeast.common.wire import EnvSpec, step_record
-from zerobeast.common.wire.checks import flaw, forbidden, illegal
-from zerobeast.common.wire.episodes import ends_of, lost_of
+from zerobeast.common.wire.checks import find_flaw, find_forbidden, find_illegal
+from zerobeast.common.wire.episodes import ends_of, read_lost
 from zerobeast.services.envserver.backend import backend_of
 from zerobeast.services.envserver.padding import refuse_unlike
 from zerobeast.testing.rules import rule, rules_in
 from zerobeast.testing.sessions import (
-    BESIDE,
     ENVS,
+    NUM_BESIDE,
     SEED,
     STEPS,
     SecondFails,
     Session,
-    held,
-    independent,
-    larger,
-    refused,
-    same,
-    same_but_for_padding,
+    check_same,
+    check_same_but_padding,
+    count_resources,
+    expect_refusal,
+    larger_sizes,
+    open_independent,
     session,
 )
 
@@ -56,8 +56,8 @@ def values_are_numbers_of_their_spaces(env_id: str, **env: Any) -> None:
     """One value that is not finite, or a choice out of range, spoils the weights for every environment."""
     with session(env_id, env) as played:
         for rows in (played.reset(), *played.play(ends=2)):
-            assert (sentence := flaw(rows)) is None, sentence
-            assert (sentence := illegal("obs", rows["obs"], played.env.spec.obs)) is None, sentence
+            assert (sentence := find_flaw(rows)) is None, sentence
+            assert (sentence := find_illegal("obs", rows["obs"], played.env.spec.obs)) is None, sentence
 
 
 @rule
@@ -101,7 +101,7 @@ def the_action_after_an_end_is_ignored(env_id: str, **env: Any) -> None:
             if one.block == 1:  # of several agents, one that is away may be waited for
                 different[over] = np.roll(actions, 1, 0)[over]
             rows = one.step(actions)
-            same(rows, other.step(different), "an action after an end")
+            check_same(rows, other.step(different), "an action after an end")
             over = rows["terminated"] | rows["truncated"]
             count, ends = count + 1, ends + int(over.sum())
 
@@ -130,9 +130,9 @@ def returns_and_lengths_are_those_of_the_rows(env_id: str, **env: Any) -> None:
 def the_same_seed_gives_the_same_episodes(env_id: str, **env: Any) -> None:
     """A run can be repeated, and two algorithms compared in the same episodes."""
     with session(env_id, env) as one, session(env_id, env) as other:
-        same(one.reset(), other.reset(), "the same seed")
+        check_same(one.reset(), other.reset(), "the same seed")
         for rows, others in zip(one.play(ends=2), other.play(ends=2), strict=True):
-            same(rows, others, "the same seed")
+            check_same(rows, others, "the same seed")
 
 
 @rule
@@ -142,40 +142,40 @@ def a_later_seed_begins_again(env_id: str, **env: Any) -> None:
     with session(env_id, env) as new, session(env_id, env, **other) as late, session(env_id, env, **other) as first:
         begun, _ = new.reset(), late.reset()
         assert len([late.step() for _ in range(5)]) == 5
-        same(begun, late.reset(SEED), "a later reset with a seed")
-        same(begun, first.reset(SEED), "a first reset with a seed")
+        check_same(begun, late.reset(SEED), "a later reset with a seed")
+        check_same(begun, first.reset(SEED), "a first reset with a seed")
         for _ in range(STEPS):
             actions = new.draw()
             rows = new.step(actions)
             for each in (late, first):
-                same(rows, each.step(actions), "a reset with a seed")
+                check_same(rows, each.step(actions), "a reset with a seed")
 
 
 @rule
 def environments_have_consecutive_seeds(env_id: str, **env: Any) -> None:
     """Environment i has seed + i, so that no two play the same, and how many a session has changes none of them."""
-    with independent(env_id, env) as several, independent(env_id, env, envs=1, seed=SEED + 1) as one:
+    with open_independent(env_id, env) as several, open_independent(env_id, env, envs=1, seed=SEED + 1) as one:
         part = several.part(1)
-        same(several.reset()[part], one.reset(), "seed + 1")
+        check_same(several.reset()[part], one.reset(), "seed + 1")
         for _ in range(STEPS):
             actions = several.draw()
-            same(several.step(actions)[part], one.step(actions[part]), "seed + 1")
+            check_same(several.step(actions)[part], one.step(actions[part]), "seed + 1")
 
 
 @rule
 def a_reset_of_some_leaves_the_others(env_id: str, **env: Any) -> None:
     """Clients reset each environment when its own episode has ended, while others play on."""
-    with independent(env_id, env, envs=BESIDE) as one, independent(env_id, env, envs=BESIDE) as other:
-        chosen = np.arange(BESIDE) == 1
+    with open_independent(env_id, env, envs=NUM_BESIDE) as one, open_independent(env_id, env, envs=NUM_BESIDE) as other:
+        chosen = np.arange(NUM_BESIDE) == 1
         for each in (one, other):
             each.reset()
         for count in range(STEPS):
             if count % 8 == 5:
                 before, rows = one.env.rows.copy(), one.reset(only=chosen)
                 assert rows["first"][chosen].all(), "what was reset has no first row"
-                same(one.env.rows[~chosen], before[~chosen], "a reset of others")
+                check_same(one.env.rows[~chosen], before[~chosen], "a reset of others")
             actions = one.draw()
-            same(one.step(actions)[~chosen], other.step(actions)[~chosen], "a reset of others")
+            check_same(one.step(actions)[~chosen], other.step(actions)[~chosen], "a reset of others")
 
 
 @rule
@@ -183,7 +183,7 @@ def an_action_is_always_legal(env_id: str, **env: Any) -> None:
     """A policy has to answer each row, so that of each component one choice at least is legal."""
     with session(env_id, env, envs=1) as played:
         for rows in (played.reset(), *played.play(ends=2)) if played.env.spec.action_mask else ():
-            sentence = forbidden(rows["action_mask"], played.env.spec.action)
+            sentence = find_forbidden(rows["action_mask"], played.env.spec.action)
             assert sentence is None, f"a mask {sentence}"
 
 
@@ -212,7 +212,7 @@ def options_reach_a_reset_or_are_refused(env_id: str, **env: Any) -> None:
 @rule
 def a_strange_id_is_refused(env_id: str, **env: Any) -> None:
     """A slip in an id must not train in another environment."""
-    with refused(f"the id {env_id}-x"), session(f"{env_id}-x", env):
+    with expect_refusal(f"the id {env_id}-x"), session(f"{env_id}-x", env):
         pass
 
 
@@ -220,29 +220,29 @@ def a_strange_id_is_refused(env_id: str, **env: Any) -> None:
 def a_strange_argument_is_refused(env_id: str, **env: Any) -> None:
     """A slip in the name of an argument must not train in another environment than is meant."""
     given = {**env.get("kwargs", {}), "no_such_argument": 1}
-    with refused("no_such_argument"), session(env_id, {**env, "kwargs": given}):
+    with expect_refusal("no_such_argument"), session(env_id, {**env, "kwargs": given}):
         pass
 
 
 @rule
 def one_that_raises_costs_its_own_episode_alone(env_id: str, **env: Any) -> None:
     """An environment that fails is made anew and counted, and its neighbours do not notice."""
-    watch, alike = SecondFails(), {"envs": BESIDE, "masks": False}
-    with suppress(SkipTest), independent(env_id, env, envs=1):
+    watch, alike = SecondFails(), {"envs": NUM_BESIDE, "masks": False}
+    with suppress(SkipTest), open_independent(env_id, env, envs=1):
         alike["masks"] = True
     with session(env_id, env, watch=watch, **alike) as failing:
         if not watch.made:
             raise SkipTest("they step together")
         with session(env_id, env, **alike) as sound:
             part = failing.part(1)
-            others = np.delete(np.arange(BESIDE * failing.block), part)
+            others = np.delete(np.arange(NUM_BESIDE * failing.block), part)
             failing.reset()
             sound.reset()
             for count in range(10):
                 actions, own = sound.draw(), failing.draw()
                 own[others] = actions[others]
-                rows, lost = failing.step(own), lost_of(failing.episodes)
-                same(rows[others], sound.step(actions)[others], "the failure of another")
+                rows, lost = failing.step(own), read_lost(failing.episodes)
+                check_same(rows[others], sound.step(actions)[others], "the failure of another")
                 assert bool(lost) == (count == watch.AT), f"{len(lost)} episodes are lost in step {count}"
                 assert {one.row for one in lost} <= {*range(part.start, part.stop)}, "another's episode is lost"
                 assert count != watch.AT or rows["first"][part].all(), "a new episode has no first row"
@@ -252,10 +252,10 @@ def one_that_raises_costs_its_own_episode_alone(env_id: str, **env: Any) -> None
 @rule
 def padded_rows_are_those_without_padding_and_zeros(env_id: str, **env: Any) -> None:
     """Environments of several sizes share a policy, so that padding adds zeros and forbids what it adds."""
-    with session(env_id, env) as plain, session(env_id, env | larger(plain.env.spec, env)) as padded:
+    with session(env_id, env) as plain, session(env_id, env | larger_sizes(plain.env.spec, env)) as padded:
         for begin in (Session.reset, *[Session.step] * STEPS):
             given = (plain.draw(),) if begin is Session.step else ()
-            same_but_for_padding(begin(padded, *given), begin(plain, *given))
+            check_same_but_padding(begin(padded, *given), begin(plain, *given))
             assert padded.episodes == plain.episodes, "padding changes episodes"
 
 
@@ -267,10 +267,10 @@ def worker_processes_give_the_same_rows(env_id: str, **env: Any) -> None:
             raise SkipTest("it steps in this process alone")
         with session(env_id, env) as here:
             assert apart.env.spec == here.env.spec, "they are described in another way"
-            same(apart.reset(), here.reset(), "another process")
+            check_same(apart.reset(), here.reset(), "another process")
             for _ in range(STEPS):
                 actions = here.draw()
-                same(apart.step(actions), here.step(actions), "another process")
+                check_same(apart.step(actions), here.step(actions), "another process")
                 assert apart.episodes == here.episodes, "another process changes episodes"
 
 
@@ -298,7 +298,7 @@ def closing_leaves_nothing_behind(env_id: str, **env: Any) -> None:
             played.step()
         del played
         if count:  # what a package opens once it may keep
-            found.append(held())
+            found.append(count_resources())
     (processes, files), (more_processes, more_files) = found
     assert more_processes <= processes, f"{more_processes - processes} processes are left"
     assert more_files <= files, f"{more_files - files} files are left open"

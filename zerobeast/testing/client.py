@@ -12,7 +12,14 @@ from contextlib import ExitStack
 from dataclasses import replace
 from unittest import SkipTest
 
-from zerobeast.common.errors import BeastError, ConfigError, PeerLost, Refused, RemoteProtocolError, VersionMismatch
+from zerobeast.common.errors import (
+    BeastError,
+    ConfigError,
+    PeerLost,
+    RemoteProtocolError,
+    RequestRefused,
+    VersionMismatch,
+)
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.messages import (
     PROTOCOL_VERSION,
@@ -24,14 +31,25 @@ from zerobeast.common.wire.messages import (
     topic,
 )
 from zerobeast.testing.rules import rule, rules_in
-from zerobeast.testing.scripted import LONG_S, SOON_S, Ask, Client, Script, ends, instead, is_hello, is_request, serving
+from zerobeast.testing.script_server import (
+    LONG_S,
+    SOON_S,
+    Ask,
+    Client,
+    Script,
+    expect_end,
+    is_hello,
+    is_request,
+    replace_answer,
+    serve_script,
+)
 
 
 @rule
 def it_greets_until_it_is_welcomed(client: Client, endpoint: str) -> None:
     """A subscription takes an unknown time to reach a server, so the first answers may be lost."""
-    lost = [instead(lambda _script, _header: None, of=is_hello)] * 3
-    with serving(client, endpoint, *lost) as script, client.opened(endpoint, LONG_S) as ask:
+    lost = [replace_answer(lambda _script, _header: None, of=is_hello)] * 3
+    with serve_script(client, endpoint, *lost) as script, client.opened(endpoint, LONG_S) as ask:
         ask()
         hellos = script.of(Kind.HELLO)
         assert len(hellos) > 3
@@ -43,7 +61,7 @@ def it_greets_until_it_is_welcomed(client: Client, endpoint: str) -> None:
 def its_requests_have_the_epoch_and_the_numbers_after_that_of_welcome(client: Client, endpoint: str) -> None:
     """A server that has the session still takes an older number for a repetition."""
     start = 0 if client.plane is Plane.ROLLOUTS else 41  # a learner is told how they go on
-    with serving(client, endpoint, start=start) as script, client.opened(endpoint, LONG_S) as ask:
+    with serve_script(client, endpoint, start=start) as script, client.opened(endpoint, LONG_S) as ask:
         for _ in range(2):
             ask()
         asked = script.of()
@@ -60,7 +78,7 @@ def what_was_lost_with_a_connection_is_sent_again(client: Client, endpoint: str)
 
     # with a larger window, the answer to what was sent after it would count for both
     alone = replace(client, offer={name: 1 if name == "window" else value for name, value in client.offer.items()})
-    with serving(alone, endpoint, instead(lose)) as script, client.opened(endpoint, LONG_S) as ask:
+    with serve_script(alone, endpoint, replace_answer(lose)) as script, client.opened(endpoint, LONG_S) as ask:
         ask()
         asked = [(header, frames) for header, frames in script.heard if is_request(header)]
         same = [each for each in asked if each[0].seq == asked[0][0].seq]
@@ -84,7 +102,7 @@ def answers_to_something_else_are_ignored(client: Client, endpoint: str) -> None
         script.say(header, Kind.BYE, epoch=script.epoch + 1)
         script.reply(header)
 
-    with serving(client, endpoint, instead(stray)) as script, client.opened(endpoint, LONG_S) as ask:
+    with serve_script(client, endpoint, replace_answer(stray)) as script, client.opened(endpoint, LONG_S) as ask:
         for _ in range(2):
             ask()
         numbers = [each.seq for each in script.of()]
@@ -100,7 +118,7 @@ def the_answer_to_the_request_before_is_not_taken_for_that_to_this_one(client: C
     def late(script: Script, header: Header) -> None:
         script.reply(header, seq=header.seq - 1)
 
-    with serving(client, endpoint, instead(late)) as script, client.opened(endpoint, LONG_S) as ask:
+    with serve_script(client, endpoint, replace_answer(late)) as script, client.opened(endpoint, LONG_S) as ask:
         ask()
         asked = [each.seq for each in script.of()]
         assert asked.count(asked[0]) > 1, "it went on without an answer"
@@ -113,9 +131,9 @@ def a_lost_session_is_opened_again_or_reported(client: Client, endpoint: str) ->
     def forget(script: Script, header: Header) -> None:
         script.say(header, Kind.ERROR, str(Reason.UNKNOWN_SESSION), "who is it?")
 
-    with serving(client, endpoint) as script, client.opened(endpoint, LONG_S) as ask:
+    with serve_script(client, endpoint) as script, client.opened(endpoint, LONG_S) as ask:
         ask()
-        script.steps.append(instead(forget))
+        script.steps.append(replace_answer(forget))
         _goes_on(client, ask)
 
 
@@ -123,10 +141,10 @@ def a_lost_session_is_opened_again_or_reported(client: Client, endpoint: str) ->
 def a_restarted_server_gets_hello_and_requests_of_a_new_session(client: Client, endpoint: str) -> None:
     """The sessions of before are gone, and their numbers mean nothing to it."""
     with ExitStack() as stack:
-        with serving(client, endpoint) as first:
+        with serve_script(client, endpoint) as first:
             ask = stack.enter_context(client.opened(endpoint, LONG_S))
             ask()
-        with serving(client, endpoint, epoch=first.epoch + 1) as second:
+        with serve_script(client, endpoint, epoch=first.epoch + 1) as second:
             _goes_on(client, ask)
             if client.survives:
                 assert second.of(Kind.HELLO)
@@ -151,9 +169,9 @@ def a_refusal_ends_it_with_the_reason(client: Client, endpoint: str) -> None:
         script.say(header, Kind.ERROR, str(Reason.TERMS), "this \x1b[2J does not fit")
 
     for of in (is_hello, is_request):
-        with serving(client, endpoint, *[instead(refuse, of=of)] * 20):
-            refused = ends(client, endpoint, Refused)
-        assert isinstance(refused, Refused)
+        with serve_script(client, endpoint, *[replace_answer(refuse, of=of)] * 20):
+            refused = expect_end(client, endpoint, RequestRefused)
+        assert isinstance(refused, RequestRefused)
         assert refused.reason == Reason.TERMS
         assert str(refused).isprintable()
 
@@ -165,7 +183,7 @@ def a_server_without_room_is_asked_again(client: Client, endpoint: str) -> None:
     def busy(script: Script, header: Header) -> None:
         script.say(header, Kind.ERROR, str(Reason.BUSY), "full")
 
-    with serving(client, endpoint, instead(busy, of=is_hello)), client.opened(endpoint, LONG_S) as ask:
+    with serve_script(client, endpoint, replace_answer(busy, of=is_hello)), client.opened(endpoint, LONG_S) as ask:
         ask()
 
 
@@ -177,15 +195,15 @@ def a_server_of_another_version_ends_it(client: Client, endpoint: str) -> None:
         entries = [PROTOCOL_VERSION + 1, int(Kind.ERROR), header.sender]
         script.port.pollable[1].send(topic(client.plane, header.sender) + pack(entries))
 
-    with serving(client, endpoint, *[instead(other, of=is_hello)] * 50):
-        error = ends(client, endpoint, VersionMismatch)
+    with serve_script(client, endpoint, *[replace_answer(other, of=is_hello)] * 50):
+        error = expect_end(client, endpoint, VersionMismatch)
     assert endpoint in str(error)
 
 
 @rule
 def an_absent_server_is_a_lost_peer(client: Client, endpoint: str) -> None:
     """Whoever waits for it decides what to do then."""
-    ends(client, endpoint, PeerLost, limit_s=SOON_S)
+    expect_end(client, endpoint, PeerLost, limit_s=SOON_S)
 
 
 @rule
@@ -193,8 +211,8 @@ def a_server_that_does_not_answer_is_a_lost_peer(client: Client, endpoint: str) 
     """Its connection may be dead, or it may hang."""
     if client.plane is Plane.ROLLOUTS:
         raise SkipTest("a learner answers once it has learned from what it got")
-    with serving(client, endpoint, *[instead(lambda _script, _header: None)] * 1000):
-        ends(client, endpoint, PeerLost, limit_s=SOON_S)
+    with serve_script(client, endpoint, *[replace_answer(lambda _script, _header: None)] * 1000):
+        expect_end(client, endpoint, PeerLost, limit_s=SOON_S)
 
 
 @rule
@@ -202,15 +220,15 @@ def an_offer_that_it_cannot_use_is_an_error(client: Client, endpoint: str) -> No
     """Rows of another layout would be read as nonsense."""
     if client.misfit is None:
         raise SkipTest("it can use any offer")
-    with serving(replace(client, offer=client.misfit), endpoint):
-        error = ends(client, endpoint, BeastError, limit_s=5.0)
+    with serve_script(replace(client, offer=client.misfit), endpoint):
+        error = expect_end(client, endpoint, BeastError, limit_s=5.0)
     assert isinstance(error, RemoteProtocolError | ConfigError)
 
 
 @rule
 def it_leaves_in_order(client: Client, endpoint: str) -> None:
     """The server ends its session at once, and no socket is left open."""
-    with serving(client, endpoint) as script:
+    with serve_script(client, endpoint) as script:
         with client.opened(endpoint, LONG_S) as ask:
             ask()
         for _ in range(3000):

@@ -10,11 +10,11 @@ import numpy as np
 import torch
 
 from zerobeast.common.settings import spec_of
-from zerobeast.common.wire import EnvSpec, by_array
+from zerobeast.common.wire import EnvSpec, iterate_arrays
 from zerobeast.rl.ops import meeting, ranks
 from zerobeast.rl.protocol import Learned
 from zerobeast.services.actor.rollout import Rows
-from zerobeast.services.learner.checkpoint import packed, unpacked
+from zerobeast.services.learner.checkpoint import pack_state, unpack_state
 from zerobeast.testing.rules import rule, rules_in
 from zerobeast.testing.scenes import Scene
 from zerobeast.testing.small_run import (
@@ -23,13 +23,13 @@ from zerobeast.testing.small_run import (
     SmallRun,
     Subject,
     T,
+    are_same,
+    copy_numbers,
+    find_envs,
     first_env,
-    numbers,
+    is_refused,
+    is_replaying,
     reference,
-    refused,
-    replays,
-    same,
-    supported,
 )
 from zerobeast.testing.twins import end, twins
 
@@ -41,15 +41,15 @@ def memory_works_or_is_refused(subject: Subject, **settings: Any) -> None:
     """An LSTM that is silently left out, or that learning ignores, is found only after long runs."""
     env = first_env(subject)
     if not spec_of(reference(subject)).settings.memory:
-        assert refused(subject, env, settings, net={"core": "lstm"}), "its settings say that it has no memory"
+        assert is_refused(subject, env, settings, net={"core": "lstm"}), "its settings say that it has no memory"
         return
     with SmallRun(subject, env, settings, net={"core": "lstm"}) as run:
         scene = Scene.of(run.trainer.algorithm)
         assert scene.core.shape[1], "policy.core_size is 0"
         _, after = scene.act()
         assert not torch.equal(after, scene.core), "a step leaves the state as it was"
-        before = run.learned()
-        assert not same(run.fed(run.rollouts(4)), before), "nothing is learned"
+        before = run.learned_numbers()
+        assert not are_same(run.learn_from(run.rollouts(4)), before), "nothing is learned"
 
 
 @rule
@@ -87,12 +87,12 @@ def void_transitions_are_not_learned_from(subject: Subject, **settings: Any) -> 
         for rows in batches:
             void = rows["first"][:, 1:]
             rows["reward"][:, 1:][void] += 9.0
-            for space, taken in by_array(first_env(subject).action, rows["last_action"]):
+            for space, taken in iterate_arrays(first_env(subject).action, rows["last_action"]):
                 other = (taken + 1) % np.reshape(space.choices, space.shape) if space.choices else -taken
                 taken[:, 1:][void] = other[:, 1:][void]
 
     clean, soiled = twins(subject, settings, lambda _: None, soil)
-    assert same(clean, soiled), "it matters what was done, or paid, at the seam between two episodes"
+    assert are_same(clean, soiled), "it matters what was done, or paid, at the seam between two episodes"
 
 
 @rule
@@ -106,7 +106,7 @@ def steps_beyond_the_budget_are_not_learned_from(subject: Subject, **settings: A
             batches[-1][name][3] += 9.0
 
     clean, soiled = twins(subject, settings, lambda _: None, soil, total_steps=2 * B * T + last)
-    assert replays(subject) or same(clean, soiled), "the rest of the last batch matters"
+    assert is_replaying(subject) or are_same(clean, soiled), "the rest of the last batch matters"
 
 
 @rule
@@ -134,19 +134,19 @@ def training_continues_bit_for_bit(subject: Subject, **settings: Any) -> None:
     for net in nets:
         with TemporaryDirectory() as folder, SmallRun(subject, first_env(subject), settings, net=net) as whole:
             batches = whole.rollouts(5)
-            whole.fed(batches[:3])
-            state = unpacked(packed(whole.trainer.state()))
-            whole.copied(Path(folder))
+            whole.learn_from(batches[:3])
+            state = unpack_state(pack_state(whole.trainer.state()))
+            whole.copy_folder(Path(folder))
             with SmallRun(subject, first_env(subject), settings, Path(folder), net=net) as resumed:
                 resumed.seq = whole.seq
                 torch.rand(17)  # what a new process has drawn before must not matter
                 resumed.trainer.load(Path(folder), state)
                 assert not resumed.trainer.recovered(), "rows that the checkpoint has are found again"
                 random = torch.get_rng_state()
-                expected = whole.fed(batches[3:])
+                expected = whole.learn_from(batches[3:])
                 torch.set_rng_state(random)
-                assert same(resumed.fed(batches[3:]), expected), f"with {net} the rest is learned otherwise"
-            assert same(*(numbers(each.trainer.learning.state()) for each in (resumed, whole))), (
+                assert are_same(resumed.learn_from(batches[3:]), expected), f"with {net} the rest is learned otherwise"
+            assert are_same(*(copy_numbers(each.trainer.learning.state()) for each in (resumed, whole))), (
                 "its own state is not the same afterwards"
             )
 
@@ -158,7 +158,7 @@ def stored_rows_outlive_the_process(subject: Subject, **settings: Any) -> None:
         batches, origins = run.rollouts(3), list[Any]()
         for number, rows in enumerate(batches):
             if number == 2:
-                state = unpacked(packed(run.trainer.state()))
+                state = unpack_state(pack_state(run.trainer.state()))
             origins.append(run.origins().tolist())
             run.feed(rows)
         stored = run.trainer.learning.credit == "after_store"
@@ -185,8 +185,8 @@ def the_memory_of_rollouts_may_be_used_again(subject: Subject, **settings: Any) 
                 list(run.steps())
                 if rewritten:
                     mine.view(np.uint8)[:] = 77
-            found.append(run.learned())
-    assert same(*found), "rows are read after they were acknowledged"
+            found.append(run.learned_numbers())
+    assert are_same(*found), "rows are read after they were acknowledged"
 
 
 @rule
@@ -204,7 +204,7 @@ def what_is_not_finite_is_skipped(subject: Subject, **settings: Any) -> None:
                 break
         assert steps, "no step is due"
         assert all(each.skipped and not each.steps and not each.changed for each in steps), f"{steps[0]}"
-        assert same(run.policy(), before), "the weights have changed"
+        assert are_same(run.policy(), before), "the weights have changed"
 
 
 @rule
@@ -217,7 +217,7 @@ def changed_says_whether_the_policy_that_acts_has_changed(subject: Subject, **se
             while run.trainer.learning.due:
                 before = run.policy()
                 told.append(run.trainer.step().changed)
-                assert told[-1] != same(run.policy(), before), f"changed is {told[-1]}"
+                assert told[-1] != are_same(run.policy(), before), f"changed is {told[-1]}"
         assert any(told), "it never changes"
 
 
@@ -245,19 +245,19 @@ def ranks_keep_the_same_weights(subject: Subject, **settings: Any) -> None:
             process.kill()
         assert [process.exitcode for process in processes] == [0, 0], "they cannot learn together"
         one, two = (torch.load(f"{folder}/{rank}.pt", weights_only=True) for rank in range(2))
-    assert same(one["before"], two["before"]), "they begin with other weights"
-    assert not same(one["after"], one["before"]), "nothing was learned"
-    assert same(one["after"], two["after"]), "after the same steps they have other weights"
+    assert are_same(one["before"], two["before"]), "they begin with other weights"
+    assert not are_same(one["after"], one["before"]), "nothing was learned"
+    assert are_same(one["after"], two["after"]), "after the same steps they have other weights"
 
 
 @rule
 def it_learns(subject: Subject, **settings: Any) -> None:
     """One that does not learn which action pays in a single step will not learn anything else."""
-    name, env = next(iter(supported(subject).items()))
+    name, env = next(iter(find_envs(subject).items()))
     size = 32 if env.action.arrays[0].choices else 16  # real actions need more steps
-    many = {"batch_size": size, "samples_per_insert": 2.0} if replays(subject) else {}
+    many = {"batch_size": size, "samples_per_insert": 2.0} if is_replaying(subject) else {}
     with SmallRun(subject, env, {**many, **settings}, learner={"batch_size": 32}, net={"hidden_size": 32}) as run:
-        stage, earned = run.stage(ends=1.0, pays=paying(env)), list[float]()
+        stage, earned = run.stage(ends=1.0, pays=pay_for_sign(env)), list[float]()
         while len(earned) < MOST_BATCHES:
             rows = stage.rollout(run.trainer.net)
             run.feed(rows)
@@ -270,7 +270,7 @@ def it_learns(subject: Subject, **settings: Any) -> None:
 RULES = rules_in(globals())
 
 
-def paying(env: EnvSpec) -> Pays:
+def pay_for_sign(env: EnvSpec) -> Pays:
     """Rewards of at most 1 for what the sign of the first observation asks for: the one or the other end of actions."""
 
     def pays(obs: Any, actions: Any) -> Any:
@@ -292,7 +292,7 @@ def learn_as_rank(rank: int, folder: str, subject: Subject, settings: dict[str, 
         before = run.policy()
         for rows in run.rollouts(3, seed=rank):
             run.add(rows)
-            while ranks.total(torch.tensor(float(run.trainer.learning.due)), "due") == 2:
+            while ranks.sum_over_ranks(torch.tensor(float(run.trainer.learning.due)), "due") == 2:
                 run.trainer.step()
         torch.save({"before": before, "after": run.policy()}, f"{folder}/{rank}.pt")
     meeting.leave()

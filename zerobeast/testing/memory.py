@@ -12,11 +12,11 @@ from torch.nn.functional import normalize
 from zerobeast.rl.memory.rarity import Familiar, signal_of
 from zerobeast.testing.rules import rule, rules_in
 
-LEAST = 2  #: entries of which rarity is measured
-COUNTS = (LEAST, 3, 40, 1500)
+MIN_ENTRIES = 2  #: entries of which rarity is measured
+COUNTS = (MIN_ENTRIES, 3, 40, 1500)
 
 
-def familiar(n: int) -> Familiar:
+def make_entries(n: int) -> Familiar:
     """Random entries, the oldest first."""
     g = torch.Generator().manual_seed(n)
     keys, returns = normalize(torch.randn(n, 6, generator=g), dim=-1), torch.randn(n, generator=g)
@@ -24,7 +24,7 @@ def familiar(n: int) -> Familiar:
     return Familiar(losses, keys, td_errors, returns, torch.arange(n) // 2)
 
 
-def alike(n: int) -> Familiar:
+def make_equal_entries(n: int) -> Familiar:
     """Entries of which each is as the others are."""
     numbers = torch.zeros(n)
     return Familiar(numbers, normalize(torch.ones(n, 6), dim=-1), numbers, numbers, numbers.long())
@@ -40,21 +40,21 @@ def _scores(signal: str, known: Familiar) -> Tensor:
 def each_entry_gets_one_number(signal: str) -> None:
     """Priorities belong to entries by their place, however few entries there are yet."""
     for n in COUNTS:
-        found = _scores(signal, familiar(n))
+        found = _scores(signal, make_entries(n))
         assert found.shape == (n,), f"returned {list(found.shape)} for {n} entries"
 
 
 @rule
 def numbers_are_finite(signal: str) -> None:
     """Priorities are computed from the mean and the largest of them, which one number alone would spoil."""
-    for known in (*map(familiar, COUNTS), *map(alike, COUNTS)):
+    for known in (*map(make_entries, COUNTS), *map(make_equal_entries, COUNTS)):
         assert _scores(signal, known).isfinite().all(), f"not finite with {len(known.losses)} entries"
 
 
 @rule
 def what_is_given_stays_as_it_is(signal: str) -> None:
     """The keys and numbers of the entries are stored, and a signal reads them again after the next batches."""
-    known, before = familiar(40), familiar(40)
+    known, before = make_entries(40), make_entries(40)
     _scores(signal, known)
     for name, one, two in zip(Familiar._fields, known, before, strict=True):
         assert torch.equal(one, two), f"{name} changed"

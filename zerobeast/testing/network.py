@@ -17,7 +17,7 @@ from torch import Tensor
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import NetConfig, RunConfig
-from zerobeast.common.wire import ArraySpace, EnvSpec, Space, nested
+from zerobeast.common.wire import ArraySpace, EnvSpec, Space, nest_values
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.nets import StepInput
@@ -28,7 +28,7 @@ from zerobeast.testing.rules import rule, rules_in
 
 T, B = 5, 3
 LSTM: dict[str, Any] = {"core": "lstm"}
-ROUNDED = 0.1  #: how far features in bfloat16 may be from those in float32, in units of their length
+MAX_ROUNDING = 0.1  #: how far features in bfloat16 may be from those in float32, in units of their length
 OBSERVATIONS: tuple[ArraySpace, ...] = (
     ArraySpace.box((5,)),
     ArraySpace.box((3,), "<f8"),
@@ -57,7 +57,7 @@ def steps(env: EnvSpec, n_steps: int, batch: int, *, resets: float = 0.3) -> Ste
 
 
 def _values(space: Space, *lead: int) -> Any:
-    return nested(space, (_random(array, (*lead, *array.shape)) for array in space.arrays))
+    return nest_values(space, (_random(array, (*lead, *array.shape)) for array in space.arrays))
 
 
 def _random(space: ArraySpace, shape: tuple[int, ...]) -> Tensor:
@@ -172,7 +172,7 @@ def bfloat16_is_near_float32(torso: str, env: EnvSpec, **net: Any) -> None:
         rounded, after = _answers(made, inputs)
     assert rounded.dtype == after.dtype == torch.float32, f"features of {rounded.dtype}, a state of {after.dtype}"
     difference = float((rounded - exact).norm() / exact.norm().clamp(min=1e-6))
-    assert difference < ROUNDED, f"features in bfloat16 differ by {difference:.0%}"
+    assert difference < MAX_ROUNDING, f"features in bfloat16 differ by {difference:.0%}"
 
 
 @rule

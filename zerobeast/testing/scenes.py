@@ -7,14 +7,14 @@ import torch
 from torch import Tensor
 
 from zerobeast.common.settings import spec_of
-from zerobeast.common.wire import ArraySpace, nested
+from zerobeast.common.wire import ArraySpace, nest_values
 from zerobeast.rl.data import Batch, Rollouts
 from zerobeast.rl.nets import Network, StepInput
 from zerobeast.rl.ops.tree import leaves, tree_map
 from zerobeast.rl.protocol import Act, Algorithm, Sampling
 from zerobeast.services.actor.rollout import Rows
 from zerobeast.services.learner.update import Trainer
-from zerobeast.testing.small_run import CPU, B, Subject, config_of, mask_of, reference, supported
+from zerobeast.testing.small_run import CPU, B, Subject, config_of, find_envs, mask_of, reference
 
 
 class Scene:
@@ -34,11 +34,11 @@ class Scene:
                 return (torch.rand(1, B, *space.shape, generator=g) * sizes).long()
             return torch.randn(1, B, *space.shape, generator=g)
 
-        obs, taken = (nested(space, map(drawn, space.arrays)) for space in (env.obs, env.action))
+        obs, taken = (nest_values(space, map(drawn, space.arrays)) for space in (env.obs, env.action))
         mask = torch.from_numpy(mask_of(env, torch.arange(B).numpy()))[None] if env.action_mask else None
         inputs = StepInput(obs, taken, torch.randn(1, B, generator=g), torch.zeros(1, B, dtype=torch.bool), mask)
         core = torch.randn(B, algorithm.policy.core_size, generator=g)
-        return cls(algorithm, stirred(algorithm.network()), inputs, core)
+        return cls(algorithm, perturb(algorithm.network()), inputs, core)
 
     def act(self, seed: int = 1, *, greedy: bool = False) -> tuple[Act, Tensor]:
         """What the policy answers; it explores as at the start of a run."""
@@ -51,21 +51,21 @@ class Scene:
         return Scene(self.algorithm, self.net, inputs, self.core[row : row + 1])
 
 
-def scenes(subject: Subject, settings: dict[str, Any]) -> Iterator[Scene]:
+def make_scenes(subject: Subject, settings: dict[str, Any]) -> Iterator[Scene]:
     """One for each environment that an algorithm takes, and with a core, if it may have one, for the plainest two."""
-    envs = list(supported(subject).values())
+    envs = list(find_envs(subject).values())
     remembering = envs[:2] if spec_of(reference(subject)).settings.memory else []
     for env, core in (*((env, "none") for env in envs), *((env, "lstm") for env in remembering)):
         config = config_of(subject, settings, net={"core": core})
         yield Scene.of(config.spec.build(config, env))
 
 
-def answers(act: Act, after: Tensor) -> list[Tensor]:
+def answer_tensors(act: Act, after: Tensor) -> list[Tensor]:
     """All tensors of an answer."""
     return [*leaves(act.action), *act.extras.values(), after]
 
 
-def stirred(net: Any, by: float = 0.3) -> Any:
+def perturb(net: Any, by: float = 0.3) -> Any:
     """The network with its weights moved in place: one that is fresh may know of no difference."""
     g = torch.Generator().manual_seed(5)
     with torch.no_grad():
@@ -79,6 +79,6 @@ def batch_of(trainer: Trainer, rows: Rows) -> Batch:
     return Rollouts(rows, trainer.record, trainer.env, CPU).batch
 
 
-def close(one: Tensor, two: Tensor) -> bool:
+def is_close(one: Tensor, two: Tensor) -> bool:
     """Whether two tensors are equal up to rounding."""
     return torch.allclose(one.float(), two.float(), rtol=1e-4, atol=1e-4)

@@ -15,15 +15,15 @@ from numpy.typing import NDArray
 from zerobeast.common.errors import EnvError
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.common.wire import ArraySpace, EnvSpec
-from zerobeast.common.wire.bits import unpacked_rows
+from zerobeast.common.wire.bits import unpack_rows
 from zerobeast.common.wire.episodes import Entry
 from zerobeast.services.envserver.catalogue import make_vector_env
-from zerobeast.services.envserver.check import random_actions
+from zerobeast.services.envserver.env_check import random_actions
 from zerobeast.services.envserver.infos import InfoTable
 from zerobeast.services.envserver.vector import VectorEnv
 
 ENVS, SEED, STEPS, MOST = 2, 7, 40, 1000
-BESIDE = 3  #: environments of which the second has a neighbour on either side
+NUM_BESIDE = 3  #: environments of which the second has a neighbour on either side
 FLAGS = ("reward", "terminated", "truncated", "first")
 LIMIT_S = 60.0  #: to make, reset or step one environment
 Rows = NDArray[Any]
@@ -94,7 +94,7 @@ class Session:
     @property
     def rows(self) -> Rows:
         """The newest rows, with observations as their spaces have them."""
-        return unpacked_rows(self.env.rows, self.env.spec).copy()
+        return unpack_rows(self.env.rows, self.env.spec).copy()
 
     @property
     def episodes(self) -> list[Entry]:
@@ -108,7 +108,7 @@ class Session:
 
     def close(self) -> None:
         self.env.close()
-        while not self.env.closed(force=True):
+        while not self.env.release(force=True):
             select.select((), (), (), 0.01)
 
     def _finish(self) -> Rows:
@@ -135,10 +135,10 @@ class SecondFails:
 
     def __call__(self, env: Any) -> Any:
         self.made += 1
-        return Failing(env, self.AT) if self.made == 2 else env
+        return FailingEnv(env, self.AT) if self.made == 2 else env
 
 
-class Failing:
+class FailingEnv:
     """An environment that raises after some steps."""
 
     def __init__(self, env: Any, steps: int) -> None:
@@ -155,7 +155,7 @@ class Failing:
 
 
 @contextmanager
-def independent(env_id: str, settings: dict[str, Any], **more: Any) -> Iterator[Session]:
+def open_independent(env_id: str, settings: dict[str, Any], **more: Any) -> Iterator[Session]:
     """A session of which some may be reset while others play on; raises SkipTest if there is none."""
     try:
         opened = Session(env_id, settings, masks=True, **more)
@@ -168,7 +168,7 @@ def independent(env_id: str, settings: dict[str, Any], **more: Any) -> Iterator[
 
 
 @contextmanager
-def refused(what: str) -> Iterator[None]:
+def expect_refusal(what: str) -> Iterator[None]:
     try:
         yield
     except EnvError:
@@ -176,13 +176,13 @@ def refused(what: str) -> Iterator[None]:
     raise AssertionError(f"{what} is accepted")
 
 
-def same(found: Rows, expected: Rows, why: str) -> None:
+def check_same(found: Rows, expected: Rows, why: str) -> None:
     for name in found.dtype.names or ():
         one, other = found[name], expected[name]
         assert np.array_equal(one, other), f"{why}: {name} is {one!r:.100} instead of {other!r:.100}"
 
 
-def larger(spec: EnvSpec, env: dict[str, Any]) -> dict[str, Any]:
+def larger_sizes(spec: EnvSpec, env: dict[str, Any]) -> dict[str, Any]:
     """Sizes of padding that are larger by one than those of an environment, if it can be padded and is not yet."""
     sizes = dict[str, Any]()
     if isinstance(spec.obs, ArraySpace) and spec.obs.kind == "box" and not env.get("pad_obs"):
@@ -192,8 +192,8 @@ def larger(spec: EnvSpec, env: dict[str, Any]) -> dict[str, Any]:
     return sizes
 
 
-def same_but_for_padding(found: Rows, plain: Rows) -> None:
-    """Check rows with padding by `larger` against those without it."""
+def check_same_but_padding(found: Rows, plain: Rows) -> None:
+    """Check rows with padding by `larger_sizes` against those without it."""
     for name in FLAGS:
         assert (found[name] == plain[name]).all(), f"padding changes {name}"
     if "action_mask" in (found.dtype.names or ()):
@@ -208,7 +208,7 @@ def same_but_for_padding(found: Rows, plain: Rows) -> None:
         assert np.count_nonzero(found["obs"]) == np.count_nonzero(inner), "padding is not zeros"
 
 
-def held() -> tuple[int, int]:
+def count_resources() -> tuple[int, int]:
     """How many processes and open files this process has."""
     import psutil
 

@@ -27,7 +27,7 @@ from zerobeast.common.wire import (
     EnvSpec,
     Origin,
     act_record,
-    by_array,
+    iterate_arrays,
     step_record,
 )
 from zerobeast.common.wire.spaces import Part
@@ -44,15 +44,15 @@ MOST_STEPS = 100  #: that one batch may bring
 
 OBS, PICKS = ArraySpace.box((3,)), ArraySpace.multi_discrete(3, 2)
 BOX = ArraySpace.box((2,), low=(-2.0, 0.0), high=(2.0, 10.0))
-SEEN = CompositeSpace("dict", (Part("camera", ArraySpace.box((2, 2))), Part("word", ArraySpace.discrete(4))))
-DONE = CompositeSpace("dict", (Part("aim", BOX), Part("go", CompositeSpace("tuple", (Part("0", PICKS),)))))
+OBS_TREE = CompositeSpace("dict", (Part("camera", ArraySpace.box((2, 2))), Part("word", ArraySpace.discrete(4))))
+ACTION_TREE = CompositeSpace("dict", (Part("aim", BOX), Part("go", CompositeSpace("tuple", (Part("0", PICKS),)))))
 #: by the kind of their actions
 ENVS = {
     "one choice": EnvSpec("Choice-v0", OBS, ArraySpace.discrete(3)),
     "a masked choice": EnvSpec("Masked-v0", OBS, ArraySpace.discrete(3), action_mask=True),
     "several choices": EnvSpec("Choices-v0", OBS, PICKS),
     "real actions": EnvSpec("Box-v0", OBS, BOX),
-    "nested actions with a mask": EnvSpec("Nested-v0", SEEN, DONE, action_mask=True),
+    "nested actions with a mask": EnvSpec("Nested-v0", OBS_TREE, ACTION_TREE, action_mask=True),
 }
 #: settings, as far as an algorithm has them, with which few small batches are enough
 SMALL: dict[str, Any] = {
@@ -99,18 +99,18 @@ def config_of(subject: Subject, settings: dict[str, Any], **run: Any) -> RunConf
     return RunConfig.model_validate({**tree, spec.name: {**own, **settings}})
 
 
-def supported(subject: Subject) -> dict[str, EnvSpec]:
+def find_envs(subject: Subject) -> dict[str, EnvSpec]:
     """The environments whose actions an algorithm takes."""
     takes = spec_of(reference(subject)).settings.takes
     return {name: env for name, env in ENVS.items() if takes(env.action)}
 
 
-def replays(subject: Subject) -> bool:
+def is_replaying(subject: Subject) -> bool:
     """Whether an algorithm stores rollouts, and so may learn from rows that came with the last of its budget."""
     return spec_of(reference(subject)).settings.replays
 
 
-def refused(subject: Subject, env: EnvSpec, settings: dict[str, Any], **run: Any) -> bool:
+def is_refused(subject: Subject, env: EnvSpec, settings: dict[str, Any], **run: Any) -> bool:
     """Whether an algorithm refuses such a run, and names a setting for each mistake."""
     try:
         make_algorithm(config_of(subject, settings, **run), env)
@@ -121,7 +121,7 @@ def refused(subject: Subject, env: EnvSpec, settings: dict[str, Any], **run: Any
 
 def first_env(subject: Subject) -> EnvSpec:
     """The plainest environment that an algorithm takes."""
-    return next(iter(supported(subject).values()))
+    return next(iter(find_envs(subject).values()))
 
 
 class Stage:
@@ -170,7 +170,7 @@ class Stage:
         self._builder.observe(rows)
 
     def _see(self) -> None:
-        for space, column in by_array(self._env.obs, self._steps["obs"]):
+        for space, column in iterate_arrays(self._env.obs, self._steps["obs"]):
             whole = self._random.integers(0, max(space.choices, default=1), column.shape)
             column[...] = whole if space.choices else self._random.normal(size=column.shape)
         if self._env.action_mask:
@@ -241,45 +241,45 @@ class SmallRun(AbstractContextManager["SmallRun"]):
         self.add(rows)
         return list(self.steps())
 
-    def fed(self, batches: Sequence[Rows]) -> list[Tensor]:
+    def learn_from(self, batches: Sequence[Rows]) -> list[Tensor]:
         """What is learned from these batches."""
         for rows in batches:
             self.feed(rows)
-        return self.learned()
+        return self.learned_numbers()
 
     def policy(self) -> list[Tensor]:
         """A copy of the weights and statistics that act."""
         return [entry.clone() for entry in self.trainer.net.state_dict().values() if entry.is_floating_point()]
 
-    def learned(self) -> list[Tensor]:
+    def learned_numbers(self) -> list[Tensor]:
         """A copy of the policy and of all further numbers that are learned."""
         state = self.trainer.learning.state()
-        return self.policy() + numbers({name: entry for name, entry in state.items() if name not in OF_ITS_RUN})
+        return self.policy() + copy_numbers({name: entry for name, entry in state.items() if name not in OF_ITS_RUN})
 
-    def copied(self, root: Path) -> None:
+    def copy_folder(self, root: Path) -> None:
         """Copy the run's folder, if there is one, to that of a run below another root."""
         if self.config.folder.exists():
             shutil.copytree(self.config.folder, root / self.config.folder.name)
 
 
-def numbers(tree: Any) -> list[Tensor]:
+def copy_numbers(tree: Any) -> list[Tensor]:
     """A copy of the numbers in a training state, in order."""
     if isinstance(tree, dict):
         tree = list(tree.values())
     if isinstance(tree, list | tuple):
-        return [entry for part in tree for entry in numbers(part)]
+        return [entry for part in tree for entry in copy_numbers(part)]
     if isinstance(tree, int):  # a generator's has 128 bits
         return [torch.tensor([tree >> bits & 0xFFFF_FFFF for bits in range(0, 160, 32)])]
     return [torch.as_tensor(tree).clone()] if isinstance(tree, Tensor | float) else []
 
 
-def same(one: Any, two: Any, *, but: str = "") -> bool:
+def are_same(one: Any, two: Any, *, but: str = "") -> bool:
     """Whether two states are equal, tensors bit for bit, except for entries of dicts with the name `but`."""
     if isinstance(one, Tensor):
         bits = [each.clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8) for each in (one, two)]
         return one.shape == two.shape and one.dtype == two.dtype and torch.equal(*bits)
     if isinstance(one, dict):
-        return one.keys() == two.keys() and all(same(one[key], two[key], but=but) for key in one.keys() - {but})
+        return one.keys() == two.keys() and all(are_same(one[key], two[key], but=but) for key in one.keys() - {but})
     if isinstance(one, list | tuple):
-        return len(one) == len(two) and all(same(*pair, but=but) for pair in zip(one, two, strict=True))
+        return len(one) == len(two) and all(are_same(*pair, but=but) for pair in zip(one, two, strict=True))
     return bool(one == two)

@@ -24,7 +24,7 @@ def twins(
             played = played or run.rollouts(3, ends=ends)
             batches = [rows.copy() for rows in played]
             change(batches)
-            found.append(run.fed(batches))
+            found.append(run.learn_from(batches))
     return found
 
 

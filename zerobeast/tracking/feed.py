@@ -12,7 +12,7 @@ from typing import NamedTuple
 from zerobeast.common.errors import BeastError
 from zerobeast.common.files import evaluations, metrics, requests, run_files
 from zerobeast.common.files.atomic import write_atomically
-from zerobeast.common.files.opening import small_text
+from zerobeast.common.files.regular_files import read_small_text
 from zerobeast.common.files.state import seal
 
 
@@ -40,7 +40,7 @@ class Position:
         A folder may come from somebody else, who is not to choose which run of the tracker is written to.
         """
         with contextlib.suppress(OSError, ValueError, TypeError, RuntimeError):
-            mark, text = json.loads(small_text(path))
+            mark, text = json.loads(read_small_text(path))
             if hmac.compare_digest(mark, _mark(path, text)):
                 return cls(**json.loads(text))
         return cls()
@@ -64,7 +64,7 @@ class Feed:
         """What is new. An item was used once the next one is asked for; else it comes again at the next call."""
         at = self.position
         self._rows += self._metrics.new()
-        callers = requests.logged(self._folder)
+        callers = requests.read_logged_columns(self._folder)
         while self._rows:
             numbers = {name: number for name, number in self._rows[0].items() if number is not None}
             steps = int(numbers.pop("agent_steps", -1))
@@ -75,12 +75,12 @@ class Feed:
                 at.metrics, at.logged = steps, own
                 self._save()
             self._rows.pop(0)
-        rows = evaluations.read(self._folder)
+        rows = evaluations.read_evaluations(self._folder)
         for steps in sorted({row["agent_steps"] for row in rows if row["agent_steps"] > at.evaluations}):
-            yield Item(steps, evaluations.curves([row for row in rows if row["agent_steps"] == steps]))
+            yield Item(steps, evaluations.curve_values([row for row in rows if row["agent_steps"] == steps]))
             at.evaluations = steps
             self._save()
-        for path in run_files.videos(self._folder):
+        for path in run_files.list_videos(self._folder):
             if path.name not in at.videos:
                 yield Item(steps if (steps := evaluations.steps_of(path)) >= 0 else max(0, at.metrics), path)
                 at.videos.append(path.name)

@@ -8,19 +8,19 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from zerobeast.common.config.layers import read_alone
-from zerobeast.common.config.table import RUN, about
+from zerobeast.common.config.layers import read_without_base
+from zerobeast.common.config.settings_table import RUN, topic_of
 from zerobeast.common.errors import BeastError
 from zerobeast.common.files import run_files
-from zerobeast.common.files.atomic import explained
+from zerobeast.common.files.atomic import explain_os_errors
 from zerobeast.common.files.links_outside import refuse_links_outside
-from zerobeast.common.files.opening import opened
+from zerobeast.common.files.regular_files import open_regular
 from zerobeast.common.files.run_files import lock
 from zerobeast.common.health import status
 from zerobeast.common.process.logs import WARNINGS
 from zerobeast.common.settings.facts import About, facts_of
 from zerobeast.tracking.feed import Feed
-from zerobeast.tracking.sinks import Sink, Tracked
+from zerobeast.tracking.sinks import Sink, TrackedRun
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +30,10 @@ TURN_S = 0.1  #: how late the end is noticed
 STATUS = "status"  #: last part of the name of its status file
 LIMIT_S = 10.0  #: for the last rows, once the run has ended
 #: sections of settings that are not shown: those with nothing but peers and places of one machine
-HIDDEN = {path.partition(".")[0] for path in RUN}
-HIDDEN -= {path.partition(".")[0] for path in RUN if about(path) is not About.PEERS and not facts_of(RUN[path]).of_host}
+HIDDEN_SECTIONS = {path.partition(".")[0] for path in RUN}
+HIDDEN_SECTIONS -= {
+    path.partition(".")[0] for path in RUN if topic_of(path) is not About.PEERS and not facts_of(RUN[path]).of_host
+}
 
 
 class Follower:
@@ -47,12 +49,12 @@ class Follower:
       ConfigError: there is no run in this folder.
     """
 
-    def __init__(self, folder: Path, name: str, make: Callable[[Tracked], Sink], project: str) -> None:
+    def __init__(self, folder: Path, name: str, make: Callable[[TrackedRun], Sink], project: str) -> None:
         self._name, self._make = name, make
-        tree = read_alone(folder / run_files.CONFIG, f"file {folder / run_files.CONFIG}")
-        shown = {section: value for section, value in tree.items() if section not in HIDDEN}
-        self._feed = Feed(folder, beside(folder, name, "json"))
-        self._run = Tracked(folder, project, str(tree.get("name") or folder.name), self._feed.position.id, shown)
+        tree = read_without_base(folder / run_files.CONFIG, f"file {folder / run_files.CONFIG}")
+        shown = {section: value for section, value in tree.items() if section not in HIDDEN_SECTIONS}
+        self._feed = Feed(folder, tracker_file(folder, name, "json"))
+        self._run = TrackedRun(folder, project, str(tree.get("name") or folder.name), self._feed.position.id, shown)
         self._sink: Sink | None = None
         self.count = 0  #: items that were handed over
         self.trouble = ""  #: why the last turn did not come to its end, as a sentence
@@ -72,7 +74,9 @@ class Follower:
                 why = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
                 log.warning("%s cannot be reached: %s; it is tried again, no service waits", self._name, why)
                 with contextlib.suppress(BeastError):
-                    status.write(beside(self._run.folder, self._name, STATUS), pid=os.getpid(), warnings=[*WARNINGS])
+                    status.write_status(
+                        tracker_file(self._run.folder, self._name, STATUS), pid=os.getpid(), warnings=[*WARNINGS]
+                    )
             self.trouble = f"{type(error).__name__}: {error}"
         else:
             self.trouble = ""
@@ -92,7 +96,7 @@ class Follower:
             raise BeastError(f"{self._name} did not get everything: {self.trouble}")
 
 
-def run(follower: Follower, ended: Callable[[], bool]) -> None:
+def follow_run(follower: Follower, ended: Callable[[], bool]) -> None:
     """Take turns until `ended` shows that nothing more comes.
 
     Raises:
@@ -117,7 +121,7 @@ def end_with(parent: int) -> None:
 
 
 @contextlib.contextmanager
-def alone(folder: Path, name: str) -> Iterator[None]:
+def hold_lock(folder: Path, name: str) -> Iterator[None]:
     """Hold a lock, so that no row is written twice.
 
     Raises:
@@ -125,12 +129,12 @@ def alone(folder: Path, name: str) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         refuse_links_outside(folder)
-        with explained(f"{folder}: cannot be written"):
-            file = stack.enter_context(opened(beside(folder, name, "lock"), "ab"))
+        with explain_os_errors(f"{folder}: cannot be written"):
+            file = stack.enter_context(open_regular(tracker_file(folder, name, "lock"), "ab"))
         lock(file.fileno(), folder, refusal=f"{folder}: another process hands this run to {name} now")
         yield
 
 
-def beside(folder: Path, name: str, suffix: str) -> Path:
+def tracker_file(folder: Path, name: str, suffix: str) -> Path:
     """A file of this tracker in the folder of a run."""
     return folder / f".tracked-{name.rpartition(':')[2]}.{suffix}"

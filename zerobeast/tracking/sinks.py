@@ -9,13 +9,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from zerobeast.common.plugins import find
+from zerobeast.common.plugins import find_part
 
 TRACKERS = "zerobeast.trackers"  #: group of entry points
 PROJECT = "zerobeast"
 
 
-class Tracked(NamedTuple):
+class TrackedRun(NamedTuple):
     """A run, as a tracker gets it."""
 
     folder: Path
@@ -32,7 +32,7 @@ class Sink(Protocol):
       run: the run.
     """
 
-    def __init__(self, run: Tracked) -> None: ...
+    def __init__(self, run: TrackedRun) -> None: ...
 
     def write(self, values: Mapping[str, float], agent_steps: int) -> None:
         """Add a point to several curves, by name, such as train/mean_return_100 and eval/mean_return."""
@@ -49,7 +49,7 @@ class Trackio:
 
     package = "trackio"
 
-    def __init__(self, run: Tracked) -> None:
+    def __init__(self, run: TrackedRun) -> None:
         import trackio
 
         self._trackio = trackio
@@ -81,7 +81,7 @@ class Wandb:
 
     package = "wandb"
 
-    def __init__(self, run: Tracked) -> None:
+    def __init__(self, run: TrackedRun) -> None:
         os.environ.setdefault("WANDB_SILENT", "true")
         import wandb
 
@@ -109,14 +109,14 @@ class Wandb:
         self._run.finish()
 
 
-def tracker(name: str) -> type[Sink]:
+def load_tracker(name: str) -> type[Sink]:
     """The class of a tracker, which is not started yet.
 
     Raises:
       ConfigError: there is none of this name.
       ModuleNotFoundError: its package is not installed.
     """
-    found: type[Sink] = find(TRACKERS, name, "track")
+    found: type[Sink] = find_part(TRACKERS, name, "track")
     package = getattr(found, "package", "")
     if package and find_spec(package) is None:
         raise ModuleNotFoundError(f"No module named {package!r}", name=package)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.kubernetes.rendered import ORDER, WHY_NOT, Rendered, render, render_own
+from tests.unit.kubernetes.manifests import ORDER, WHY_NOT, Rendered, render, render_own
 
 COMBINATIONS = [(), *((name,) for name in ORDER), ORDER]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from tests.unit.kubernetes.rendered import Container, Object, Rendered, matches, needs_kubectl
+from tests.unit.kubernetes.manifests import Container, Object, Rendered, matches, needs_kubectl
 from zerobeast.common.endpoints import Endpoint
 from zerobeast.common.process.roles import EVALUATOR
 

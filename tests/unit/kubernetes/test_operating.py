@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import yaml
 
-from tests.unit.kubernetes.rendered import KUBERNETES, ORDER, README, ROOT, needs_kubectl, render, render_own
+from tests.unit.kubernetes.manifests import KUBERNETES, ORDER, README, ROOT, needs_kubectl, render, render_own
 from zerobeast.common.process.roles import IMAGES
 
 BY_HAND = ("apps/v1/StatefulSet", "broker")  #: deleted by hand, because pruning StatefulSets might delete a learner

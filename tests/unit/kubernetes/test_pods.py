@@ -11,9 +11,18 @@ import pytest
 import yaml
 
 from tests.build.compose import ENVS, services
-from tests.unit.kubernetes.rendered import KUBERNETES, ORDER, ROOT, Container, Rendered, needs_kubectl, quantity, render
+from tests.unit.kubernetes.manifests import (
+    KUBERNETES,
+    ORDER,
+    ROOT,
+    Container,
+    Rendered,
+    needs_kubectl,
+    quantity,
+    render,
+)
 from zerobeast import __version__
-from zerobeast.common.config.load import gather
+from zerobeast.common.config.load import resolve_flags
 from zerobeast.common.config.process import Instance
 from zerobeast.common.process.roles import EVALUATOR, ROLES
 
@@ -174,7 +183,7 @@ def test_all_read_the_same_settings_and_the_program_takes_them(run: Rendered) ->
     assert re.fullmatch(r"run-[a-z0-9]{10}", config), "a changed setting has to restart the pods"
     for container in run.containers.values():
         assert container.spec["envFrom"] == [{"configMapRef": {"name": config}}]
-        found = gather(container.flags, container.environ, own=Instance).config
+        found = resolve_flags(container.flags, container.environ, own=Instance).config
         assert found.learner.when_done == ("stay" if container.process == "learner" else "exit")
 
 

@@ -35,4 +35,4 @@ latency, keys, scale, memory and stale take the flags of `beast train`, such as 
 
 def main(argv: list[str]) -> int:
     """Run one benchmark; returns the exit code."""
-    return commands.run("beast bench", HELP, COMMANDS, argv, partial(commands.run_module, __name__))
+    return commands.run_command("beast bench", HELP, COMMANDS, argv, partial(commands.run_module, __name__))

@@ -39,7 +39,7 @@ def main(argv: list[str]) -> int:
         if options.short and command in LONG:
             continue
         write(f"beast bench {command}", sys.stderr)
-        result = _run(command)
+        result = _run_benchmark(command)
         if result is None:
             failed.append(command)
         else:
@@ -48,7 +48,7 @@ def main(argv: list[str]) -> int:
     return 1 if failed else 0
 
 
-def _run(command: str) -> Any:
+def _run_benchmark(command: str) -> Any:
     """What a benchmark writes as JSON, or None if it failed."""
     with tempfile.TemporaryDirectory(prefix="beast-bench-") as folder:
         out = Path(folder) / "result.json"

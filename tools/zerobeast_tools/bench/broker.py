@@ -32,7 +32,7 @@ from zerobeast.services.broker.service import Broker
 from zerobeast_tools.bench.broker_client import ask
 from zerobeast_tools.bench.figures import STEPS_S, Figure, Goal, figure
 from zerobeast_tools.bench.options import run_plane
-from zerobeast_tools.bench.processes import Process, one_plane
+from zerobeast_tools.bench.processes import Process, plane_processes
 from zerobeast_tools.bench.weights import WeightsSource
 
 CLIENTS, GROUPS, NUM_ENVS = 2, 2, 32
@@ -62,7 +62,7 @@ def _measure(frame_stack: int, seconds: float) -> tuple[float, float]:
     env = EnvSpec(
         "PongNoFrameskip-v4", ArraySpace.box((84, 84), "|u1"), ArraySpace.discrete(6), frame_stack, frame_skip=4
     )
-    with one_plane() as (folder, context, processes):
+    with plane_processes() as (folder, context, processes):
         config = _config(folder)
         with closing(WeightsPublisher(context, config.learner.endpoint)) as publisher:
             net = Impala(config, env).network()

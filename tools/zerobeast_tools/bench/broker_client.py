@@ -45,7 +45,7 @@ class EnvGroups:
                 stream.request(Kind.INFER, (False,), (self._rows,), now)
             due = stream.due(now)
             if due and self._port.send(due[0], *due[1]):
-                stream.sent(now)
+                stream.note_sent(now)
         self._poller.wait(MAX_WAIT_S)
         while message := self._port.receive():
             self._take(message)

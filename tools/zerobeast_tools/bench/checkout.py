@@ -13,7 +13,7 @@ from typing import IO, Any, Self
 import zerobeast
 from zerobeast.common.errors import BeastError
 from zerobeast.common.files import run_files
-from zerobeast.common.health.pages import announced_page
+from zerobeast.common.health.pages import fetch_announced_page
 from zerobeast.common.process.roles import SERVICES
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast_tools.watched_run import WatchedRun
@@ -34,7 +34,7 @@ def checkout(commit: str) -> Iterator[Path]:
         tree = folder / "tree"
         _git("worktree", "add", "--detach", str(tree), commit)
         try:
-            _refuse_ours(tree)
+            _refuse_own_tree(tree)
             yield tree
         finally:
             _git("worktree", "remove", "--force", str(tree))
@@ -51,16 +51,16 @@ def _git(*arguments: str) -> None:
         raise BeastError(f"git {arguments[0]} {arguments[-1]}: {why}")
 
 
-def _refuse_ours(tree: Path) -> None:
+def _refuse_own_tree(tree: Path) -> None:
     """Check that Python imports the files of a tree, not those that are installed."""
-    (python, *_), environ = command(tree)
+    (python, *_), environ = beast_command(tree)
     asked = [python, "-c", "import zerobeast; print(zerobeast.__file__)"]
     found = subprocess.run(asked, env=environ, cwd=tree, capture_output=True, text=True, check=False).stdout.strip()
     if not Path(found).resolve().is_relative_to(tree.resolve()):
         raise BeastError(f"Python imports {found or 'nothing'} for {tree}: expected a commit with a package zerobeast")
 
 
-def command(tree: Path, *arguments: str) -> tuple[list[str], dict[str, str]]:
+def beast_command(tree: Path, *arguments: str) -> tuple[list[str], dict[str, str]]:
     """A command line of `beast` as a tree has it, and its environment: this Python and its packages."""
     places = (str(tree), str(tree / "tools"), os.environ.get("PYTHONPATH"))
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
@@ -87,7 +87,7 @@ class TreeRun(WatchedRun):
 
     def __enter__(self) -> Self:
         own = ("--name", NAME, "--root", str(self.folder), "--total_steps", str(10**9))
-        line, environ = command(self._tree, "train", *self._flags, *own)
+        line, environ = beast_command(self._tree, "train", *self._flags, *own)
         self._log = (self.folder / "output").open("wb")
         streams: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": self._log, "stderr": subprocess.STDOUT}
         self._process = subprocess.Popen(line, env=environ, cwd=self.folder, **streams)
@@ -111,7 +111,7 @@ class TreeRun(WatchedRun):
 
     def pages(self, role: str) -> list[dict[str, Any]]:
         files = sorted((self.folder / NAME / run_files.SERVICES).glob(f"{role}*.json"))
-        return [page for file in files if (page := announced_page(file, remote=False))]
+        return [page for file in files if (page := fetch_announced_page(file, remote=False))]
 
     def check(self) -> None:
         assert self._process is not None, "it was entered"

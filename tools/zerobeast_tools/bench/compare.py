@@ -16,9 +16,9 @@ from typing import Any
 
 from zerobeast_tools.bench.checkout import HERE, TreeRun, checkout, training_of
 from zerobeast_tools.bench.limit import mean
-from zerobeast_tools.bench.options import emit, numeric
-from zerobeast_tools.bench.train import SETTLING_S, TURN_S, Training, watch
-from zerobeast_tools.throwaway_run import ThrowawayRun, settings, training
+from zerobeast_tools.bench.options import emit, numeric_parser
+from zerobeast_tools.bench.train import SETTLING_S, TURN_S, Training, watch_rate
+from zerobeast_tools.throwaway_run import ThrowawayRun, load_settings, training
 
 PAIRS = 5
 GATE = 0.97  #: what a ratio of rates may be, since pairs of one commit with itself differ by as much on a quiet machine
@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
       ConfigError: a setting is wrong.
       BeastError: a run does not train.
     """
-    parser = numeric("compare", __doc__, seconds=40.0, warmup=5.0)
+    parser = numeric_parser("compare", __doc__, seconds=40.0, warmup=5.0)
     other = parser.add_mutually_exclusive_group(required=True)
     meaning = "settings to add, such as --against='--actor.env_groups 3'; may be repeated"
     other.add_argument("--against", action="append", metavar="'FLAGS'", help=meaning)
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
     if options.checkout:
         return _with_commit(options, flags)
     variants = [flags, *([*flags, *shlex.split(more)] for more in options.against)]
-    configs = [settings(variant) for variant in variants]  # a wrong setting fails here, before anything runs
+    configs = [load_settings(variant) for variant in variants]  # a wrong setting fails here, before anything runs
     seen = take_turns(map(training, variants), options.warmup, options.seconds)
     first = fmean(run.rate for run in seen[0])
     result = [_summary(flags, runs, first) for flags, runs in zip(variants, seen, strict=True)]
@@ -53,7 +53,7 @@ def main(argv: list[str]) -> int:
 
 def _with_commit(options: argparse.Namespace, flags: list[str]) -> int:
     """Pairs of this tree and of another commit; returns 1 if this one is slower, or the pairs do not show it."""
-    settings(flags)  # a wrong setting fails here, before anything runs
+    load_settings(flags)  # a wrong setting fails here, before anything runs
     seconds = max(options.seconds, PAIRS * TURN_S)
     with checkout(options.checkout) as tree:
         runs = [training_of(HERE, flags), training_of(tree, flags)]
@@ -109,7 +109,7 @@ def take_turns(
             for run, seen in entered[:: -1 if turn % 2 else 1]:
                 run.thaw_all()
                 time.sleep(SETTLING_S)
-                seen.append(watch(run, seconds / turns))
+                seen.append(watch_rate(run, seconds / turns))
                 run.freeze_all()
     return [seen for _, seen in entered]
 

@@ -13,7 +13,7 @@ from zerobeast.common.service.entry import main
 from zerobeast.common.settings import EnvConfig, EnvServerConfig
 from zerobeast.common.wire import ArraySpace, EnvSeeds, EnvSpec
 from zerobeast.services.envserver.inline import InlineEnvs, InlineVectorEnv
-from zerobeast.services.envserver.vector import Only
+from zerobeast.services.envserver.vector import EnvMask
 
 ENV = EnvSpec("Constant-v0", ArraySpace.box((4,)), ArraySpace.discrete(2))
 
@@ -21,7 +21,7 @@ ENV = EnvSpec("Constant-v0", ArraySpace.box((4,)), ArraySpace.discrete(2))
 class _ConstantEnvs(InlineEnvs):
     """N environments whose observations never change."""
 
-    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: Only = None) -> None:
+    def reset(self, seed: EnvSeeds = None, options: dict[str, Any] | None = None, only: EnvMask = None) -> None:
         del seed, options, only
         self.fill_first(np.zeros_like(self.rows["obs"]))
 

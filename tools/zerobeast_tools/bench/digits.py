@@ -20,10 +20,10 @@ from zerobeast import commands
 from zerobeast.common.errors import BeastError
 from zerobeast.common.files import run_files
 from zerobeast.common.process.terminal import write
-from zerobeast.common.settings import usable
+from zerobeast.common.settings import find_usable
 from zerobeast.common.wire import ArraySpace
 from zerobeast.launcher.private_folder import private_folder
-from zerobeast_tools.bench.checkout import HERE, checkout, command
+from zerobeast_tools.bench.checkout import HERE, beast_command, checkout
 
 LIMIT_S = 900.0
 FLOAT32 = ("--learner.precision", "float32", "--broker.precision", "float32", "--seed", "3")
@@ -37,9 +37,9 @@ def main(argv: list[str]) -> int:
     Raises:
       BeastError: a run does not end well, or there is no such commit.
     """
-    parser = commands.parser("beast bench digits", __doc__)
+    parser = commands.make_parser("beast bench digits", __doc__)
     parser.add_argument("--checkout", metavar="COMMIT", required=True, help="another commit of this repository")
-    known = {spec.name: spec.settings for spec in usable()}
+    known = {spec.name: spec.settings for spec in find_usable()}
     parser.add_argument("--algos", default=",".join(known), help="algorithms, with commas; default %(default)s")
     options = parser.parse_args(argv)
     algos = options.algos.split(",")
@@ -65,7 +65,7 @@ def _with_services(tree: Path, algo: str, env: Sequence[str]) -> list[str]:
     """Digests of the arrays in the last checkpoint of a deterministic run."""
     with private_folder() as folder:
         own = ("--algo", algo, "--name", "run", "--root", str(folder), "--deterministic", "true")
-        _finished(tree, folder, "train", *own, *FLOAT32, *env)
+        _run_to_end(tree, folder, "train", *own, *FLOAT32, *env)
         saved = torch.load(folder / "run" / run_files.CHECKPOINT, map_location="cpu", weights_only=True)
     return [_digest(each) for each in _arrays(saved)]
 
@@ -79,7 +79,7 @@ def _in_process(tree: Path, algo: str, env: Sequence[str]) -> list[str]:
     """The digest of the last weights of a run in one process."""
     with private_folder() as folder:
         own = ("--algos", algo, "--seeds", "1", "--lag", "0", "--json", str(folder / "result.json"))
-        _finished(tree, folder, "bench", "stale", *own, *FLOAT32, *env)
+        _run_to_end(tree, folder, "bench", "stale", *own, *FLOAT32, *env)
         [run] = json.loads((folder / "result.json").read_text())["runs"]
     if "weights" not in run:
         raise BeastError(
@@ -88,9 +88,9 @@ def _in_process(tree: Path, algo: str, env: Sequence[str]) -> list[str]:
     return [run["weights"]]
 
 
-def _finished(tree: Path, folder: Path, *arguments: str) -> None:
+def _run_to_end(tree: Path, folder: Path, *arguments: str) -> None:
     """Run a command of `beast` to its end. Raises BeastError if that is not a good one."""
-    line, environ = command(tree, *arguments)
+    line, environ = beast_command(tree, *arguments)
     what = f"beast {' '.join(arguments)} of {tree}"
     try:
         run = partial(subprocess.run, line, env=environ, cwd=folder, timeout=LIMIT_S, check=False)

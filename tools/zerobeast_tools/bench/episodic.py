@@ -16,7 +16,7 @@ from torch import Tensor
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import ArraySpace, EnvSpec
-from zerobeast.common.wire.bits import unpacked_rows
+from zerobeast.common.wire.bits import unpack_rows
 from zerobeast.common.wire.episodes import Episode
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.memory import rarity
@@ -27,17 +27,17 @@ from zerobeast.rl.nets.episodic import EpisodicMemory
 from zerobeast.rl.nets.weights import flatten
 from zerobeast_tools.bench.figures import Figure, figure, per_second
 from zerobeast_tools.bench.in_process import CPU, finish, make_envs
-from zerobeast_tools.bench.options import SETTINGS, emit_figures, numeric
-from zerobeast_tools.throwaway_run import settings
+from zerobeast_tools.bench.options import SETTINGS, emit_figures, numeric_parser
+from zerobeast_tools.throwaway_run import load_settings
 
 SIZES = (128, 512, 2048, 8192)  #: entries
 ROWS = (16, 640)  #: of a broker's batch, and of a learner's
-RARE, TOP = 0.05, 0.1  #: labels with less than this share of the observations are rare; the highest scores
-BELOW = (1.0, 0.95, 0.4)  #: cosines of keys from which two observations are no negatives
+RARE_SHARE, TOP = 0.05, 0.1  #: labels with less than this share of the observations are rare; the highest scores
+MAX_COSINES = (1.0, 0.95, 0.4)  #: cosines of keys from which two observations are no negatives
 PERIOD = 4  #: steps between two observations of an environment that are kept
 
 
-class Seen(NamedTuple):
+class PlayedObservations(NamedTuple):
     """Observations of random play."""
 
     env: EnvSpec
@@ -47,17 +47,19 @@ class Seen(NamedTuple):
 
 def main(argv: list[str]) -> int:
     """`beast bench episodic`."""
-    parser = numeric("episodic", __doc__, seconds=1.0, observations=3000, epochs=12)
+    parser = numeric_parser("episodic", __doc__, seconds=1.0, observations=3000, epochs=12)
     parser.add_argument("--label", default="map", help="name of the number in infos; default map")
     parser.epilog = SETTINGS
     options, flags = parser.parse_known_args(argv)
-    config = settings(["--net.core=lstm", "--net.memory=momentum", "--env=zipf/Gridworld", *flags])
-    seen = play(config, int(options.observations), options.label)
-    emit_figures([*ranked(config, seen, int(options.epochs)), *costs(config, options.seconds)], options.json)
+    config = load_settings(["--net.core=lstm", "--net.memory=momentum", "--env=zipf/Gridworld", *flags])
+    seen = observe_play(config, int(options.observations), options.label)
+    emit_figures(
+        [*rank_signals(config, seen, int(options.epochs)), *measure_costs(config, options.seconds)], options.json
+    )
     return 0
 
 
-def play(config: RunConfig, n: int, label: str) -> Seen:
+def observe_play(config: RunConfig, n: int, label: str) -> PlayedObservations:
     """n observations of random play.
 
     Raises:
@@ -75,7 +77,7 @@ def play(config: RunConfig, n: int, label: str) -> Seen:
         for step in range(100 * n):
             if len(labels) >= n:
                 break
-            seen, over = unpacked_rows(envs.rows, spec)["obs"], envs.rows["terminated"] | envs.rows["truncated"]
+            seen, over = unpack_rows(envs.rows, spec)["obs"], envs.rows["terminated"] | envs.rows["truncated"]
             if step % PERIOD == 0:
                 for env in np.flatnonzero(~over).tolist():  # the episode of an end had its label in the last turn
                     waiting[env].append(seen[env].copy())
@@ -93,15 +95,15 @@ def play(config: RunConfig, n: int, label: str) -> Seen:
                 waiting[env] = []
     finally:
         envs.close()
-    return Seen(spec, torch.from_numpy(np.stack(obs)), np.array(labels))
+    return PlayedObservations(spec, torch.from_numpy(np.stack(obs)), np.array(labels))
 
 
-def ranked(config: RunConfig, seen: Seen, epochs: int) -> Iterator[Figure]:
+def rank_signals(config: RunConfig, seen: PlayedObservations, epochs: int) -> Iterator[Figure]:
     """Each signal's rank correlation with the number of observations, and its share of rare ones among the highest.
 
     Those of the contrastive loss are averaged over its epochs, in a new encoder for each way of choosing negatives.
     """
-    for below in BELOW:
+    for below in MAX_COSINES:
         own = config.model_copy(update={"memory": config.memory.model_copy(update={"negatives_below": below})})
         torch.manual_seed(config.seed)
         algorithm = make_algorithm(own, seen.env)
@@ -116,28 +118,28 @@ def ranked(config: RunConfig, seen: Seen, epochs: int) -> Iterator[Figure]:
             if epoch in (0, epochs):
                 known = Familiar(losses, keys, losses, losses, torch.zeros(len(losses)))
                 if below == 1.0:
-                    yield from judged(f"knn, after {epoch} epochs", rarity.knn(known), seen)
+                    yield from judge_scores(f"knn, after {epoch} epochs", rarity.knn(known), seen)
             if epoch < epochs:
                 found = contrastive.epoch(seen.obs, len(keys), keys)
                 losses = found if epoch == 0 else config.memory.momentum * losses + (1 - config.memory.momentum) * found
-        yield from judged(f"momentum, negatives below {below}, after {epochs} epochs", losses, seen)
-    yield from judged("uniform", rarity.uniform(known), seen)
+        yield from judge_scores(f"momentum, negatives below {below}, after {epochs} epochs", losses, seen)
+    yield from judge_scores("uniform", rarity.uniform(known), seen)
 
 
-def judged(what: str, scores: Tensor, seen: Seen) -> Iterator[Figure]:
+def judge_scores(what: str, scores: Tensor, seen: PlayedObservations) -> Iterator[Figure]:
     from scipy.stats import spearmanr
 
     labels, counts = np.unique(seen.labels, return_counts=True)
     means = [float(scores[torch.from_numpy(seen.labels == label)].mean()) for label in labels]
     yield figure(f"{what}: rank correlation", float(spearmanr(counts, means).statistic), "of -1")
-    rare = np.isin(seen.labels, labels[counts < RARE * len(seen.labels)])
+    rare = np.isin(seen.labels, labels[counts < RARE_SHARE * len(seen.labels)])
     top = scores.argsort(descending=True)[: round(TOP * len(scores))].numpy()
     yield figure(
         f"{what}: rare in the top tenth", 100 * float(rare[top].mean()), "%", yardstick=100 * float(rare.mean())
     )
 
 
-def costs(config: RunConfig, seconds: float) -> Iterator[Figure]:
+def measure_costs(config: RunConfig, seconds: float) -> Iterator[Figure]:
     """Retrieval and size for each number of entries."""
     net = config.net
     features = {rows: torch.randn(1, rows, 256) for rows in ROWS}
@@ -148,11 +150,11 @@ def costs(config: RunConfig, seconds: float) -> Iterator[Figure]:
         torch.nn.init.normal_(memory.contents.keys)
         for rows in ROWS:
             with torch.inference_mode():
-                rate = per_second(partial(_retrieved, memory, features[rows]), seconds)
+                rate = per_second(partial(_retrieve, memory, features[rows]), seconds)
             yield figure(f"{size} entries, {rows} steps: retrieval", 1e6 / rate, "us")
         yield figure(f"{size} entries: bytes of a publication", flatten(memory).nbytes, "bytes")
 
 
-def _retrieved(memory: EpisodicMemory, features: Tensor) -> int:
+def _retrieve(memory: EpisodicMemory, features: Tensor) -> int:
     memory.reinstate(features)
     return 1

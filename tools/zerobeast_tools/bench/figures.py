@@ -57,10 +57,10 @@ VERDICTS = {True: "met", False: "missed", None: "not known"}
 
 def table(figures: Sequence[Figure]) -> str:
     """Format figures as lines of text, each beside its yardstick and goal."""
-    return "\n".join(aligned([HEADINGS, *map(_cells, figures)], numbers=(1, 2, 4)))
+    return "\n".join(align_cells([HEADINGS, *map(_cells, figures)], numbers=(1, 2, 4)))
 
 
-def aligned(rows: Sequence[Sequence[str]], numbers: Collection[int]) -> list[str]:
+def align_cells(rows: Sequence[Sequence[str]], numbers: Collection[int]) -> list[str]:
     """Rows as lines of text: the columns in `numbers` are right-aligned, the others left-aligned."""
     sides = [">" if column in numbers else "<" for column in range(len(rows[0]))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]

@@ -28,7 +28,7 @@ from zerobeast.rl.nets import pick_dtype
 from zerobeast.rl.nets.weights import Bytes, flatten
 from zerobeast.services.actor.rollout import RolloutBuilder, Rows
 from zerobeast.services.envserver.catalogue import make_vector_env
-from zerobeast.services.envserver.spaces import legal
+from zerobeast.services.envserver.spaces import make_legal
 from zerobeast.services.envserver.vector import VectorEnv
 from zerobeast.services.learner.update import Trainer
 
@@ -72,7 +72,7 @@ class InProcess(AbstractContextManager["InProcess"]):
 
     def __exit__(self, *_error: object) -> None:
         self._envs.close()
-        self._envs.closed(force=True)
+        self._envs.release(force=True)
         self._folder.cleanup()
 
     def collect(self) -> Rows:
@@ -103,7 +103,7 @@ class InProcess(AbstractContextManager["InProcess"]):
 
     def _step(self, version: int) -> None:
         self._envs.step(
-            legal(self._builder.act(self._answers(), version, self._inference.cores), self._envs.spec.action)
+            make_legal(self._builder.act(self._answers(), version, self._inference.cores), self._envs.spec.action)
         )
         finish(self._envs)
         self._builder.observe(self._envs.rows)

@@ -9,7 +9,7 @@ from zerobeast.common.transport import make_keys
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast_tools.bench.compare import take_turns
 from zerobeast_tools.bench.figures import STEPS_S, Goal, figure
-from zerobeast_tools.bench.options import emit_figures, parse
+from zerobeast_tools.bench.options import emit_figures, parse_options
 from zerobeast_tools.throwaway_run import tcp_endpoints, training
 
 GOAL = Goal(">=", 0.9, of_ratio=True)
@@ -17,7 +17,7 @@ GOAL = Goal(">=", 0.9, of_ratio=True)
 
 def main(argv: list[str]) -> int:
     """`beast bench keys`."""
-    options, config, flags = parse("keys", __doc__, argv, seconds=60.0, warmup=10.0)
+    options, config, flags = parse_options("keys", __doc__, argv, seconds=60.0, warmup=10.0)
     with private_folder() as folder:
         make_keys(folder / "keys")
         variants = {"without keys": flags, "with keys": [*flags, "--security.keys", f"{folder}/keys"]}

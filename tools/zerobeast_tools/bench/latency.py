@@ -2,7 +2,7 @@
 
 from zerobeast.launcher.private_folder import private_folder
 from zerobeast_tools.bench.figures import STEPS_S, Goal, figure
-from zerobeast_tools.bench.options import emit_figures, parse
+from zerobeast_tools.bench.options import emit_figures, parse_options
 from zerobeast_tools.chaos.proxy import Proxy
 from zerobeast_tools.throwaway_run import ThrowawayRun
 
@@ -13,7 +13,7 @@ SOCKETS = (0, 1)  #: of a broker's endpoint
 
 def main(argv: list[str]) -> int:
     """`beast bench latency`."""
-    options, config, flags = parse("latency", __doc__, argv, seconds=30.0, warmup=10.0)
+    options, config, flags = parse_options("latency", __doc__, argv, seconds=30.0, warmup=10.0)
     rates = {added: training_rate(flags, added, options.warmup, options.seconds) for added in (0.0, *ADDED_MS)}
     figures = [
         figure(f"{added:g} ms added to each round trip", rate, STEPS_S, ADDED_MS.get(added), rates[0.0])

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from zerobeast.common.process.usage import cores
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.settings.tree import ALGORITHM
-from zerobeast.common.wire import Space, action_record, by_array, rollout_record
+from zerobeast.common.wire import Space, action_record, iterate_arrays, rollout_record
 from zerobeast.rl.data import Rollouts
 from zerobeast.rl.factory import begin_learning, make_algorithm
 from zerobeast.rl.nets import autocast
@@ -30,10 +30,10 @@ from zerobeast.rl.nets.precision import native_bfloat16
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import Sampling
 from zerobeast.rl.replay_settings import ReplaySettings
-from zerobeast.services.envserver.spaces import legal
-from zerobeast_tools.bench.figures import aligned, per_second
+from zerobeast.services.envserver.spaces import make_legal
+from zerobeast_tools.bench.figures import align_cells, per_second
 from zerobeast_tools.bench.in_process import CPU, finish, folder_on_disk, make_envs
-from zerobeast_tools.bench.options import emit, parse
+from zerobeast_tools.bench.options import emit, parse_options
 from zerobeast_tools.bench.processes import START_LIMIT_S, Process, Processes
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -42,16 +42,16 @@ Rates = dict[str, Any]  #: part -> agent steps a second, or a dictionary of them
 ROWS = (16, 32)  #: batch sizes of inference
 ROLLOUTS = (8, 32)  #: batch sizes of training
 MOST_STEPS = 2048  #: in one, unless the smallest has more: long unrolls take seconds to learn from
-SMALL = 20_000  #: agent steps in a small replay
+SMALL_REPLAY = 20_000  #: agent steps in a small replay
 FIGURES = 1 + len(DTYPES) * (len(ROWS) + len(ROLLOUTS))  #: of one measurement, at most
 
 
 def main(argv: list[str]) -> int:
     """`beast bench limit`."""
-    options, config, _ = parse("limit", __doc__, argv, seconds=3.0)
+    options, config, _ = parse_options("limit", __doc__, argv, seconds=3.0)
     with Yardstick(config) as yardstick:
-        result = combined(*yardstick.measure(options.seconds))
-    emit(result, describe(result), options.json)
+        result = combine_rates(*yardstick.measure(options.seconds))
+    emit(result, format_rates(result), options.json)
     return 0
 
 
@@ -94,7 +94,7 @@ class Yardstick(Processes):
         return {"env_id": self._config.env.id, **alone}, mean(rates(self.processes))
 
 
-def combined(alone: Rates, at_work: Rates) -> Rates:
+def combine_rates(alone: Rates, at_work: Rates) -> Rates:
     """Rates from `Yardstick.measure`, with the `limit` by precision that they imply, and the `best` one of `alone`."""
     alone, at_work = (
         {**rates, "limit": {name: cores() / cost_s(rates, name) for name in rates["training"]}}
@@ -108,7 +108,7 @@ def cost_s(result: Rates, precision: str) -> float:
     return float(1 / result["env"] + 1 / result["inference"][precision] + 1 / result["training"][precision])
 
 
-def describe(result: Rates) -> str:
+def format_rates(result: Rates) -> str:
     """The result as a small table."""
     at_work = result["at_work"]
     rows = [("", "alone", "all cores at work"), ("environment", f"{result['env']:.0f}", f"{at_work['env']:.0f}")]
@@ -119,7 +119,7 @@ def describe(result: Rates) -> str:
     ]
     title = f"{result['env_id']} on {result['cores']:g} cores, agent steps a second on one core"
     formula = "limit: cores / (1/environment + 1/inference + 1/training)"
-    return "\n".join([title, *aligned(rows, numbers=(1, 2)), formula])
+    return "\n".join([title, *align_cells(rows, numbers=(1, 2)), formula])
 
 
 def mean(values: Sequence[Any]) -> Any:
@@ -208,7 +208,7 @@ class Parts:
         record = rollout_record(env, self._algorithm.policy, steps)
         rows = np.zeros(rollouts, record.dtype)
         random = np.random.default_rng(0)
-        for space, column in by_array(env.obs, rows["obs"]):
+        for space, column in iterate_arrays(env.obs, rows["obs"]):
             column[...] = random.integers(0, 256 if space.bits else 2, column.shape)
         return Rollouts(rows, record, env, CPU)
 
@@ -218,7 +218,7 @@ def _with_a_small_replay(config: RunConfig) -> RunConfig:
     section = config.algorithm
     if not isinstance(section, ReplaySettings):
         return config
-    size, filled = min(section.replay_size, SMALL), min(section.replay_min_size, SMALL // 4)
+    size, filled = min(section.replay_size, SMALL_REPLAY), min(section.replay_min_size, SMALL_REPLAY // 4)
     sizes = {"replay_size": size, "replay_min_size": filled}
     return config.model_copy(update={"name": "limit", ALGORITHM: section.model_copy(update=sizes)})
 
@@ -226,9 +226,9 @@ def _with_a_small_replay(config: RunConfig) -> RunConfig:
 def _random_actions(rng: np.random.Generator, action: Space, num_envs: int) -> NDArray[Any]:
     """Random legal actions, [N, *shape]."""
     actions = np.zeros(num_envs, action_record(action).dtype)["action"]
-    for array, chosen in by_array(action, actions):
+    for array, chosen in iterate_arrays(action, actions):
         if array.kind == "box":
             chosen[...] = rng.normal(size=chosen.shape)
         else:
             chosen[...] = rng.integers(np.reshape(array.choices, array.shape), size=chosen.shape)
-    return legal(actions, action)
+    return make_legal(actions, action)

@@ -8,7 +8,7 @@ import numpy as np
 
 from zerobeast.common.process.roles import SERVICES
 from zerobeast_tools.bench.figures import Goal, figure
-from zerobeast_tools.bench.options import emit_figures, numeric
+from zerobeast_tools.bench.options import emit_figures, numeric_parser
 from zerobeast_tools.throwaway_run import training
 
 MIB = 1 << 20
@@ -21,10 +21,10 @@ Series = dict[str, list[tuple[float, float]]]  #: role -> (minutes, MiB)
 
 def main(argv: list[str]) -> int:
     """`beast bench memory`."""
-    parser = numeric("memory", __doc__, minutes=30.0)
+    parser = numeric_parser("memory", __doc__, minutes=30.0)
     parser.add_argument("--out", type=Path, help="picture to write")
     options, flags = parser.parse_known_args(argv)
-    series = watch(flags, options.minutes)
+    series = watch_memory(flags, options.minutes)
     found = {role: growth(points) for role, points in series.items()}
     figures = [figure(f"{role}: memory at the end", each["at_end_mib"], "MiB") for role, each in found.items()]
     figures += [figure(f"{role}: growth", each["mib_per_hour"], "MiB/hour", GROWTH) for role, each in found.items()]
@@ -34,7 +34,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def watch(flags: list[str], minutes: float) -> Series:
+def watch_memory(flags: list[str], minutes: float) -> Series:
     """Train, and sample every service's resident memory now and then."""
     series: Series = {}
     with training(flags) as run:

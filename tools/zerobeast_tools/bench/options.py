@@ -11,7 +11,7 @@ from zerobeast import commands
 from zerobeast.common.process.terminal import write
 from zerobeast.common.settings import RunConfig
 from zerobeast_tools.bench.figures import Figure, table
-from zerobeast_tools.throwaway_run import settings
+from zerobeast_tools.throwaway_run import load_settings
 
 SETTINGS = "Every setting of `beast train` is a flag here too, such as --env CartPole-v1."
 MEANINGS = {
@@ -24,7 +24,7 @@ MEANINGS = {
 }
 
 
-def parse(
+def parse_options(
     command: str, description: str | None, argv: list[str], **numbers: float
 ) -> tuple[argparse.Namespace, RunConfig, list[str]]:
     """Split `argv` into the benchmark's options and the settings of the run.
@@ -38,13 +38,13 @@ def parse(
     Returns:
       The options, the configuration, and the flags that made it.
     """
-    options, flags = numeric(command, description, **numbers).parse_known_args(argv)
-    return options, settings(flags), flags
+    options, flags = numeric_parser(command, description, **numbers).parse_known_args(argv)
+    return options, load_settings(flags), flags
 
 
-def numeric(command: str, description: str | None, /, **numbers: float) -> argparse.ArgumentParser:
+def numeric_parser(command: str, description: str | None, /, **numbers: float) -> argparse.ArgumentParser:
     """A parser of a benchmark's own numeric options, and of `json`."""
-    parser = commands.parser(f"beast bench {command}", description, SETTINGS)
+    parser = commands.make_parser(f"beast bench {command}", description, SETTINGS)
     for name, default in numbers.items():
         parser.add_argument(f"--{name}", type=float, default=default, help=f"{MEANINGS[name]}; default {default:g}")
     parser.add_argument("--json", type=Path, help="also write the result to this file")
@@ -67,7 +67,7 @@ def run_plane(
       measure: returns the figures, given the seconds for each.
       otherwise: the note to print if a figure cannot be judged.
     """
-    parser = numeric(command, description, seconds=3.0)
+    parser = numeric_parser(command, description, seconds=3.0)
     parser.epilog = None
     options = parser.parse_args(argv)
     if not 0 < options.seconds < math.inf:

@@ -5,7 +5,7 @@
         processes.until_heard([client], meanwhile=turn)   # turn() over and over until it has sent something
         ...                                               # all are killed in the end
 
-If the benchmark itself is killed, they end as well: see `begin`.
+If the benchmark itself is killed, they end as well: see `set_up_process`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ START_LIMIT_S = 120.0  #: for a process to import what it needs and to send its 
 
 
 @contextlib.contextmanager
-def one_plane() -> Iterator[tuple[Path, Context, Processes]]:
+def plane_processes() -> Iterator[tuple[Path, Context, Processes]]:
     """What the benchmark of a plane needs: a folder for sockets, the context of this process, and other processes."""
     keep_freed_memory()
     with private_folder() as folder, Context() as context, Processes() as processes:
@@ -49,7 +49,7 @@ class Process:
         context = multiprocessing.get_context("spawn")
         self._name = f"{target.__module__}.{target.__name__}"
         self.pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_run, args=(target, theirs, *args), daemon=True)
+        self._process = context.Process(target=_run_target, args=(target, theirs, *args), daemon=True)
         self._process.start()
         theirs.close()  # so that the pipe closes when the process ends
 
@@ -108,7 +108,7 @@ class Processes:
             process.hear(0.0)
 
 
-def begin() -> None:
+def set_up_process() -> None:
     """Set up a process of a benchmark: it keeps freed memory, as services do, and does not outlive its parent."""
     keep_freed_memory()
     parent = multiprocessing.parent_process()
@@ -121,7 +121,7 @@ def begin() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _run(target: Callable[..., None], pipe: Connection, *args: Any) -> None:
+def _run_target(target: Callable[..., None], pipe: Connection, *args: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C ends the benchmark, which ends its processes
-    begin()
+    set_up_process()
     target(pipe, *args)

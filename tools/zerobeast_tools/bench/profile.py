@@ -12,8 +12,8 @@ from collections import defaultdict
 from pathlib import Path
 
 from zerobeast.common.errors import ConfigError
-from zerobeast_tools.bench.figures import aligned
-from zerobeast_tools.bench.options import emit, parse
+from zerobeast_tools.bench.figures import align_cells
+from zerobeast_tools.bench.options import emit, parse_options
 from zerobeast_tools.throwaway_run import ThrowawayRun, training
 
 SAMPLES_PER_S = 199
@@ -38,7 +38,7 @@ def main(argv: list[str]) -> int:
     Raises:
       ConfigError: there is no perf.
     """
-    options, _, flags = parse("profile", __doc__, argv, seconds=20.0, warmup=10.0)
+    options, _, flags = parse_options("profile", __doc__, argv, seconds=20.0, warmup=10.0)
     if shutil.which("perf") is None:
         raise ConfigError("beast bench profile needs perf: apt install linux-perf, or your system's name for it")
     with training(flags) as run, tempfile.TemporaryDirectory(prefix="beast-bench-") as folder:
@@ -48,18 +48,18 @@ def main(argv: list[str]) -> int:
         samples = _record(pids, options.seconds, Path(folder))
         spent, after = time.monotonic() - start, _cpu_s(run)
         profile = {name: _shares(path, (after[name] - before[name]) / spent) for name, path in samples.items()}
-    emit(profile, describe(profile), options.json)
+    emit(profile, format_profile(profile), options.json)
     return 0
 
 
-def describe(profile: dict[str, Shares]) -> str:
+def format_profile(profile: dict[str, Shares]) -> str:
     """A row for each service: how much of a core each part takes."""
     everywhere = {part: sum(shares.get(part, 0.0) for shares in profile.values()) for part in PARTS}
     rows = [["shares of a core", *PARTS, "all"]]
     for name, shares in [*profile.items(), ("all", everywhere)]:
         values = [*(shares.get(part, 0.0) for part in PARTS), sum(shares.values())]
         rows.append([name, *(f"{value:.3f}" for value in values)])
-    return "\n".join(aligned(rows, numbers=range(1, len(rows[0]))))
+    return "\n".join(align_cells(rows, numbers=range(1, len(rows[0]))))
 
 
 def part_of(code: str) -> str:

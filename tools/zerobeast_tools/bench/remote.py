@@ -26,7 +26,7 @@ from zerobeast_tools.bench.processes import START_LIMIT_S
 PORT = 25_550
 CORES = len(os.sched_getaffinity(0))
 STEPS = 20  #: of all environments, between two readings of the clock
-BETTER = Goal(">=", 1, of_ratio=True)
+BETTER_GOAL = Goal(">=", 1, of_ratio=True)
 
 
 class Setup(NamedTuple):
@@ -78,7 +78,7 @@ def measure(seconds: float) -> list[Figure]:
             yardstick = _rate(envs, seconds)
         for transport in ("ipc", "tcp"):
             what = f"remote, {work.num_envs} x {work.name} over {transport}"
-            figures.append(figure(what, _remote_rate(work, transport, seconds), STEPS_S, BETTER, yardstick))
+            figures.append(figure(what, _remote_rate(work, transport, seconds), STEPS_S, BETTER_GOAL, yardstick))
     return figures
 
 

@@ -26,35 +26,35 @@ from zerobeast.rl.replay.items import NStep
 from zerobeast.rl.replay.replay import Replay
 from zerobeast_tools.bench.figures import STEPS_S, Figure, Goal, figure, per_second
 from zerobeast_tools.bench.in_process import CPU, InProcess, folder_on_disk
-from zerobeast_tools.bench.options import emit_figures, parse
+from zerobeast_tools.bench.options import emit_figures, parse_options
 
-STORED = 40_000  #: agent steps in the replay; draws come from all over it
-PLAYED = 10_000  #: agent steps that are played to fill it
+STORED_STEPS = 40_000  #: agent steps in the replay; draws come from all over it
+PLAYED_STEPS = 10_000  #: agent steps that are played to fill it
 BATCH, N_STEP = 32, 3  #: transitions of a draw, steps of each
 SMALL = Goal("<=", 0.333, of_ratio=True)  #: of the size of an agent step's whole stack
 
 
 def main(argv: list[str]) -> int:
     """`beast bench replay`."""
-    options, config, _ = parse("replay", __doc__, argv, seconds=3.0)
+    options, config, _ = parse_options("replay", __doc__, argv, seconds=3.0)
     emit_figures(measure(config, options.seconds), options.json)
     return 0
 
 
-def measure(config: RunConfig, seconds: float, stored: int = STORED, played: int = PLAYED) -> list[Figure]:
+def measure(config: RunConfig, seconds: float, stored: int = STORED_STEPS, played: int = PLAYED_STEPS) -> list[Figure]:
     """Measure each figure for `seconds`; frames that are not bytes are stored raw only."""
-    messages = list(play(config, played))
+    messages = list(play_rollouts(config, played))
     obs = messages[0].rows["obs"]
     kinds: tuple[Compression, ...] = ("none", "zstd") if obs.dtype == np.uint8 else ("none",)
     figures = []
     for compression in kinds:
         with folder_on_disk(config.root) as folder:
             sizes = DQNConfig(replay_size=stored, replay_compression=compression, batch_size=BATCH)
-            figures += _measured(Path(folder), messages, sizes, seconds)
+            figures += _measure_replay(Path(folder), messages, sizes, seconds)
     return figures
 
 
-def play(config: RunConfig, steps: int) -> Iterator[Rollouts]:
+def play_rollouts(config: RunConfig, steps: int) -> Iterator[Rollouts]:
     """Rollouts of a group of environments at a time, of the random actions that DQN begins with."""
     rows, unroll = config.actor.envs_per_group, config.learner.unroll_length
     learner = config.learner.model_copy(update={"batch_size": rows})
@@ -66,7 +66,7 @@ def play(config: RunConfig, steps: int) -> Iterator[Rollouts]:
             yield Rollouts(run.collect(), trainer.record, trainer.algorithm.env, CPU, origins=origins)
 
 
-def _measured(folder: Path, messages: list[Rollouts], sizes: DQNConfig, seconds: float) -> list[Figure]:
+def _measure_replay(folder: Path, messages: list[Rollouts], sizes: DQNConfig, seconds: float) -> list[Figure]:
     env, record = messages[0].env, messages[0].record
     items = partial(NStep, n=N_STEP, discount=0.99, shape=_plain)
     replay = Replay(folder, record, env, items, sizes, seed=1, device=CPU)

@@ -24,7 +24,7 @@ from zerobeast.services.learner.ledger import SavedLedger
 from zerobeast.services.learner.queue import RolloutQueue
 from zerobeast_tools.bench.figures import Figure, Goal, figure, per_second
 from zerobeast_tools.bench.options import run_plane
-from zerobeast_tools.bench.processes import START_LIMIT_S, Processes, one_plane
+from zerobeast_tools.bench.processes import START_LIMIT_S, Processes, plane_processes
 from zerobeast_tools.bench.rollouts_sender import send
 from zerobeast_tools.throwaway_run import tcp_endpoints
 
@@ -58,7 +58,7 @@ def measure(seconds: float) -> list[Figure]:
 
 
 def _messages_per_s(window: int, seconds: float) -> float:
-    with one_plane() as (_, context, processes):
+    with plane_processes() as (_, context, processes):
         endpoint = tcp_endpoints()["learner"]
         with closing(ServerPort(context, Plane.ROLLOUTS, endpoint)) as port:
             consumer = Consumer(port, window)

@@ -16,20 +16,20 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from hashlib import sha256
 from multiprocessing import active_children, get_context
 
-from zerobeast.common.config.load import gather
-from zerobeast.common.errors import Diverged
+from zerobeast.common.config.load import resolve_flags
+from zerobeast.common.errors import TrainingDiverged
 from zerobeast.common.process.terminal import write
 from zerobeast.common.process.usage import cores
 from zerobeast.common.settings import RunConfig, spec_of
 from zerobeast.rl.nets.weights import flatten
 from zerobeast.services.learner.episodes import RECENT_EPISODES, EpisodeStatistics
 from zerobeast_tools.bench.in_process import InProcess
-from zerobeast_tools.bench.options import SETTINGS, emit, numeric
-from zerobeast_tools.bench.processes import begin
-from zerobeast_tools.bench.stale_report import Curve, SeedRun, describe, line, summaries
+from zerobeast_tools.bench.options import SETTINGS, emit, numeric_parser
+from zerobeast_tools.bench.processes import set_up_process
+from zerobeast_tools.bench.stale_report import Curve, SeedRun, format_line, format_report, summarize_runs
 
 #: whichever precision is fastest here, so that a run is the same on other machines
-EXACT = ("--learner.precision", "float32", "--broker.precision", "float32")
+EXACT_FLAGS = ("--learner.precision", "float32", "--broker.precision", "float32")
 
 log = logging.getLogger(__name__)
 
@@ -44,17 +44,17 @@ def main(argv: list[str]) -> int:
     configs = [config for algo in options.algos for config in _configs(algo, options, flags)]
     runs = []
     for run in _run_all(configs, options.lag, options.goal):
-        write(line(run), sys.stderr)
+        write(format_line(run), sys.stderr)
         runs.append(run)
     runs.sort(key=lambda run: (options.algos.index(run.algo), run.seed))
-    result = {"argv": argv, "algos": summaries(runs), "runs": [run._asdict() for run in runs]}
-    emit(result, describe(runs), options.json)
+    result = {"argv": argv, "algos": summarize_runs(runs), "runs": [run._asdict() for run in runs]}
+    emit(result, format_report(runs), options.json)
     return 0
 
 
 def _parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """The command's own options, and the settings of the runs."""
-    parser = numeric("stale", __doc__)
+    parser = numeric_parser("stale", __doc__)
     parser.epilog = f"{SETTINGS} --seed is the first one."
     add = parser.add_argument
     add("--algos", type=_names, default=["impala", "impact"], help="algorithms, with commas; default impala,impact")
@@ -75,7 +75,7 @@ def _names(text: str) -> list[str]:
 
 def _configs(algo: str, options: argparse.Namespace, flags: list[str]) -> list[RunConfig]:
     """The settings of each seed: the algorithm's preset, then how batches are used, then what the user gives."""
-    loaded = gather([*EXACT, *_reuse(algo, options.uses), *flags, "--algo", algo], os.environ)
+    loaded = resolve_flags([*EXACT_FLAGS, *_reuse(algo, options.uses), *flags, "--algo", algo], os.environ)
     for note in loaded.notes:
         if not note.startswith(tuple(f"--{spec_of(name).name}." for name in options.algos)):
             log.warning("%s", note)
@@ -94,9 +94,9 @@ def _reuse(algo: str, uses: int) -> list[str]:
 def _run_all(configs: Sequence[RunConfig], lag: int, goal: float) -> Iterator[SeedRun]:
     """Yield every run as it ends; as many run at once as there are cores."""
     at_once = max(1, min(int(cores()), len(configs)))
-    with ProcessPoolExecutor(at_once, get_context("spawn"), initializer=begin) as pool:
+    with ProcessPoolExecutor(at_once, get_context("spawn"), initializer=set_up_process) as pool:
         try:
-            for task in as_completed([pool.submit(train, config, lag, goal) for config in configs]):
+            for task in as_completed([pool.submit(train_seed, config, lag, goal) for config in configs]):
                 yield task.result()
         except BaseException:  # the pool would otherwise wait for all of its runs to end
             for process in active_children():
@@ -104,7 +104,7 @@ def _run_all(configs: Sequence[RunConfig], lag: int, goal: float) -> Iterator[Se
             raise
 
 
-def train(config: RunConfig, lag: int, goal: float) -> SeedRun:
+def train_seed(config: RunConfig, lag: int, goal: float) -> SeedRun:
     """One run, to its last step or until its weights overflow.
 
     Raises:
@@ -116,7 +116,7 @@ def train(config: RunConfig, lag: int, goal: float) -> SeedRun:
         while run.trainer.steps_left and not diverged:
             try:
                 run.learn(run.collect())
-            except Diverged:
+            except TrainingDiverged:
                 diverged = True
             for value, length in run.episodes:
                 episodes.add(value, int(length))

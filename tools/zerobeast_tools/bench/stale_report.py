@@ -35,7 +35,7 @@ class SeedRun(NamedTuple):
         return cls(algo, seed, best, last, reached, diverged or fallen, rate, curve, weights)
 
 
-def summaries(runs: Sequence[SeedRun]) -> dict[str, dict[str, Any]]:
+def summarize_runs(runs: Sequence[SeedRun]) -> dict[str, dict[str, Any]]:
     """By algorithm: the spread of each figure over the seeds, and how many runs collapsed or reached the goal."""
     return {algo: _summary([run for run in runs if run.algo == algo]) for algo in dict.fromkeys(r.algo for r in runs)}
 
@@ -59,16 +59,16 @@ def _spread(values: Sequence[float | None], *, unknown: float) -> Spread:
     return {name: value if math.isfinite(value) else None for name, value in found.items()}
 
 
-def line(run: SeedRun) -> str:
+def format_line(run: SeedRun) -> str:
     """A run as a line of the table."""
     collapsed = "yes" if run.collapsed else "-"
     return _line(run.algo, run.seed, (run.best, run.last, run.reached, run.rate), collapsed)
 
 
-def describe(runs: Sequence[SeedRun]) -> str:
+def format_report(runs: Sequence[SeedRun]) -> str:
     """All runs, then the medians and extremes of each algorithm."""
-    lines = [_FORMAT.format(*_HEADINGS), *map(line, runs)]
-    for algo, found in summaries(runs).items():
+    lines = [_FORMAT.format(*_HEADINGS), *map(format_line, runs)]
+    for algo, found in summarize_runs(runs).items():
         for name in ("median", "min", "max"):
             lines.append(_line(algo, name, [found[what][name] for what in ("best", "last", "reached", "rate")]))
         reached, collapsed, count = (found[what] for what in ("runs_reached", "runs_collapsed", "runs"))

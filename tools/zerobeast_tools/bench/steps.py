@@ -25,7 +25,7 @@ from zerobeast.services.envserver.service import EnvServer
 from zerobeast_tools.bench.constant_envserver import constant
 from zerobeast_tools.bench.figures import Figure, Goal, figure
 from zerobeast_tools.bench.options import run_plane
-from zerobeast_tools.bench.processes import START_LIMIT_S, one_plane
+from zerobeast_tools.bench.processes import START_LIMIT_S, plane_processes
 
 NUM_ENVS = 4
 ENV = EnvSpec("Constant-v0", ArraySpace.box((84, 84), "|u1"), ArraySpace.discrete(6))
@@ -57,7 +57,7 @@ def serve_steps(_pipe: Connection, config: RunConfig) -> None:
 
 def _round_trip_us(seconds: float) -> float:
     actions = np.zeros(NUM_ENVS, np.int64)
-    with one_plane() as (folder, context, processes):
+    with plane_processes() as (folder, context, processes):
         endpoint = f"ipc://{folder}/env"
         processes.start(serve_steps, RunConfig.model_validate({"envserver": {"endpoint": endpoint}}))
         with EnvClient(context, endpoint, {"id": ENV.env_id}, NUM_ENVS, seed=0, timeout_s=START_LIMIT_S) as envs:

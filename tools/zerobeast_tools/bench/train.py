@@ -13,7 +13,7 @@ from zerobeast.common.process.roles import SERVICES
 from zerobeast.common.settings import RunConfig
 from zerobeast_tools.bench import limit
 from zerobeast_tools.bench.figures import STEPS_S, Goal, figure
-from zerobeast_tools.bench.options import emit_figures, parse
+from zerobeast_tools.bench.options import emit_figures, parse_options
 from zerobeast_tools.throwaway_run import training
 from zerobeast_tools.watched_run import WatchedRun
 
@@ -32,9 +32,9 @@ class Training(NamedTuple):
 
 def main(argv: list[str]) -> int:
     """`beast bench train`: limit and training in turn, then the ratio."""
-    options, config, flags = parse("train", __doc__, argv, seconds=60.0, warmup=20.0, part=0.5)
+    options, config, flags = parse_options("train", __doc__, argv, seconds=60.0, warmup=20.0, part=0.5)
     with limit.Yardstick(config) as yardstick:
-        best = limit.combined(*yardstick.measure(options.part))["limit"]
+        best = limit.combine_rates(*yardstick.measure(options.part))["limit"]
         run, machine = _in_turn(flags, yardstick, options, max(best, key=lambda name: best[name]))
     precision = str(run.pages["learner"]["precision"])
     at_work, cpu_s = machine["at_work"], sum(run.cpu_s.values())
@@ -50,7 +50,7 @@ def main(argv: list[str]) -> int:
         figure(f"{what}: CPU outside the three parts", outside, "of all", most_outside),
     ]
     details = {"machine": machine, **run._asdict(), "precision": precision}
-    emit_figures(figures, options.json, f"{_describe(run)}\n{limit.describe(machine)}", **details)
+    emit_figures(figures, options.json, f"{_describe(run)}\n{limit.format_rates(machine)}", **details)
     return 0
 
 
@@ -90,7 +90,7 @@ def measure(flags: list[str], warmup_s: float, seconds: float) -> Training:
     """
     with training(flags) as run:
         time.sleep(warmup_s)
-        return watch(run, seconds)
+        return watch_rate(run, seconds)
 
 
 def _in_turn(
@@ -107,15 +107,15 @@ def _in_turn(
             machines.append(yardstick.measure(options.part, list(dict.fromkeys([best, own]))))
             run.thaw_all()
             time.sleep(SETTLING_S)
-            seen.append(watch(run, options.seconds / turns))
+            seen.append(watch_rate(run, options.seconds / turns))
     alone, at_work = (limit.mean(rates) for rates in zip(*machines, strict=True))
     cpu_s = limit.mean([each.cpu_s for each in seen])
     seconds = [each.seconds for each in seen]
     rate = fmean((each.rate for each in seen), seconds)
-    return Training(rate, cpu_s, seen[-1].pages, sum(seconds)), limit.combined(alone, at_work)
+    return Training(rate, cpu_s, seen[-1].pages, sum(seconds)), limit.combine_rates(alone, at_work)
 
 
-def watch(run: WatchedRun, seconds: float) -> Training:
+def watch_rate(run: WatchedRun, seconds: float) -> Training:
     """Measure a run's services for `seconds` or a little longer: from one change of the learner's count to another.
 
     On policy it changes with each update, and a slice may have no more than one.

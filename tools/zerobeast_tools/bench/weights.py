@@ -19,7 +19,7 @@ from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.rl.acting.weights_inbox import WeightsInbox
 from zerobeast_tools.bench.figures import Figure, Goal, figure
 from zerobeast_tools.bench.options import run_plane
-from zerobeast_tools.bench.processes import one_plane
+from zerobeast_tools.bench.processes import plane_processes
 
 SUBSCRIBERS = 8
 WEIGHTS_BYTES = 6_400_000
@@ -42,7 +42,7 @@ def measure(seconds: float) -> list[Figure]:
 def _spreads_s(seconds: float) -> list[float]:
     """Per version, the seconds from publishing it to the last subscriber's checked copy."""
     spreads: list[float] = []
-    with one_plane() as (folder, context, processes):
+    with plane_processes() as (folder, context, processes):
         endpoint = f"ipc://{folder}/learner"
         with closing(WeightsPublisher(context, endpoint)) as publisher:
             learner = WeightsSource(publisher, np.random.default_rng(0).integers(0, 256, WEIGHTS_BYTES, np.uint8))

@@ -21,4 +21,4 @@ def main(argv: list[str]) -> int:
     """Run one of the commands; returns the exit code."""
     named = bool(argv) and (not argv[0].startswith("-") or argv[0] in ("-h", "--help"))
     argv = argv if named else ["soak", *argv]
-    return commands.run("beast chaos", HELP, COMMANDS, argv, partial(commands.run_module, __name__))
+    return commands.run_command("beast chaos", HELP, COMMANDS, argv, partial(commands.run_module, __name__))

@@ -121,7 +121,7 @@ class RolloutAudit:
         if not rank and page["epoch"] != self._ranks.get(0, page)["epoch"]:
             self._ranks.clear()  # all ranks have started anew, and the first one has the sums of all
         self._ranks[rank] = page
-        page = joined(self._ranks)
+        page = merge_pages(self._ranks)
         streams = {(sender, slot): entry for sender, slot, *entry in page["streams"]}
         if page["epoch"] != self._learner.get("epoch"):
             for sender, slot, *_ in self._learner.get("streams", []):
@@ -134,7 +134,7 @@ class RolloutAudit:
             account.reached = max(account.reached, account.delivered)
 
 
-def joined(ranks: Mapping[int, Mapping[str, Any]]) -> Mapping[str, Any]:
+def merge_pages(ranks: Mapping[int, Mapping[str, Any]]) -> Mapping[str, Any]:
     """The page of a learner alone, from those of its ranks; each has the streams of others as of the checkpoint."""
     first = ranks.get(0, next(iter(ranks.values())))
     fates, streams = Counter[str](), dict[Stream, list[int]]()

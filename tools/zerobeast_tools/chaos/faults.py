@@ -38,7 +38,7 @@ class ServiceFault(NamedTuple):
         return f"{self.kind} {what}"
 
 
-def draw(seed: int, names: Sequence[str]) -> Iterator[ServiceFault]:
+def draw_faults(seed: int, names: Sequence[str]) -> Iterator[ServiceFault]:
     """Yield faults of these services without end. Every role is equally likely, however many services it has."""
     dice = random.Random(seed)  # noqa: S311 - has to be repeatable
     roles = sorted({name.split()[0] for name in names})

@@ -18,14 +18,19 @@ from zerobeast.common.errors import BeastError, Refusal
 from zerobeast.common.health.metrics import METRICS
 from zerobeast.common.process.terminal import write
 from zerobeast.launcher.child import Child
-from zerobeast_tools.chaos.fuzzed_run import SERVERS, AnswerWatch, FuzzedRun, ProcessUsage, refusals
-from zerobeast_tools.chaos.table import Row, markdown
+from zerobeast_tools.chaos.fuzzed_run import SERVERS, AnswerWatch, FuzzedRun, ProcessUsage, count_refusals
+from zerobeast_tools.chaos.trial_table import Row, markdown
 
 MAX_GROWTH = ProcessUsage(rss_bytes=64 << 20, files=8, log_bytes=256 << 10)  #: of a process, after the first round
 MAX_LOOP_AGE_S = 20.0
 MAX_SILENCE_S = 30.0
-LOST = ("refused", "rollouts_cut", "reconnects", "moves")  #: what the honest actor counts if something harms it
-assert METRICS.keys() >= set(LOST), "a counter that no page has would never change"
+HARM_COUNTERS = (
+    "refused",
+    "rollouts_cut",
+    "reconnects",
+    "moves",
+)  #: what the honest actor counts if something harms it
+assert METRICS.keys() >= set(HARM_COUNTERS), "a counter that no page has would never change"
 #: service -> the plane that is attacked in it
 PLANES = {f"{role} 0": plane.name.lower() for plane, role in SERVERS.items()}
 PLANES |= {"broker 1": "weights", "broker 2": "news of weights"}
@@ -33,21 +38,21 @@ PLANES |= {"broker 1": "weights", "broker 2": "news of weights"}
 
 def main(argv: list[str]) -> int:
     """Run the attack; exit code 0 if everything held, 1 if something did not."""
-    parser = commands.parser("beast chaos fuzz", __doc__)
+    parser = commands.make_parser("beast chaos fuzz", __doc__)
     parser.add_argument("--messages", type=int, default=20_000, help="number of hostile messages; default 20000")
     parser.add_argument("--seed", type=int, default=1, help="seed of the messages; default 1")
     parser.add_argument("--out", type=Path, help="write the result to this file as JSON")
     options = parser.parse_args(argv)
     if options.messages < 1000:
         parser.error(f"--messages {options.messages}: expected at least 1000")
-    result = run(options.messages, options.seed)
-    write(text(result))
+    result = attack_run(options.messages, options.seed)
+    write(format_result(result))
     if options.out is not None:
         options.out.write_text(json.dumps(result, indent=2) + "\n")
     return 1 if result["failures"] else 0
 
 
-def run(messages: int, seed: int) -> dict[str, Any]:
+def attack_run(messages: int, seed: int) -> dict[str, Any]:
     """Attack a run of its own with this many messages; returns the results, with `failures` in words."""
     with tempfile.TemporaryDirectory(prefix="zb") as folder, FuzzedRun(Path(folder), seed) as fuzzed:
         fuzzed.start_all()
@@ -84,7 +89,7 @@ def run(messages: int, seed: int) -> dict[str, Any]:
             "updates": learned,
             "attacks": dict(fuzzed.attacks),
             "sent": fuzzed.sent,
-            "refused": {child.spec.name: refusals(child) for child in fuzzed.children},
+            "refused": {child.spec.name: count_refusals(child) for child in fuzzed.children},
             "table": [_row(fuzzed, child, watch) for child in fuzzed.children],
             "failures": failures,
         }
@@ -111,7 +116,7 @@ def _row(fuzzed: FuzzedRun, child: Child, watch: AnswerWatch) -> Row:
         "files": str(grown.files),
         "log": f"{grown.log_bytes / 1e3:.0f} KB",
         "slowest turn of its loop": f"{watch.loop_age_s.get(name, 0.0):.1f} s",
-        "refused, by reason": ", ".join(f"{many:,} {reason}" for reason, many in sorted(refusals(child).items())),
+        "refused, by reason": ", ".join(f"{many:,} {reason}" for reason, many in sorted(count_refusals(child).items())),
     }
 
 
@@ -146,12 +151,12 @@ def judge_answers(watch: AnswerWatch) -> Iterator[str]:
 
 def judge_actor(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
     """Harm to the honest actor, by its counters."""
-    for what in LOST:
+    for what in HARM_COUNTERS:
         if after.get(what) != before.get(what):
             yield f"the honest actor: {what} was {before.get(what)} and is {after.get(what)}"
 
 
-def text(result: Mapping[str, Any]) -> str:
+def format_result(result: Mapping[str, Any]) -> str:
     """The result as text for people."""
     rate = result["messages"] / max(result["seconds"], 1e-9)
     head = (

@@ -12,13 +12,13 @@ from zerobeast.common.errors import Refusal
 from zerobeast.common.wire.codec import unpack
 from zerobeast.common.wire.messages import MAX_INTEGER, PROTOCOL_VERSION, TOPIC_BYTES, Kind, Plane, topic
 from zerobeast.testing.raw_peer import LIMIT_S, WEIGHTS, RawPeer
-from zerobeast_tools.chaos.fuzz_messages import BODY, Case, packed
+from zerobeast_tools.chaos.fuzz_messages import BODY, Case, pack_anything
 
 TOPIC, NEWS_TOPIC = topic(Plane.WEIGHTS, 0), topic(Plane.WEIGHTS, 1)
-GENUINE = 2**40  #: the first version that a broker has to accept
+GENUINE_VERSION = 2**40  #: the first version that a broker has to accept
 
 
-def overheard(endpoint: Endpoint) -> list[bytes]:
+def capture_version(endpoint: Endpoint) -> list[bytes]:
     """The frames of a real version, from a real learner."""
     with RawPeer(endpoint, WEIGHTS, b"SUB") as peer:
         peer.say([b"\1" + TOPIC])
@@ -71,7 +71,7 @@ class Forger(AbstractContextManager["Forger"]):
         for case in cases:
             self._subscribers[case.frames[0][:TOPIC_BYTES]].say(case.frames)
 
-    def genuine(self, version: int = GENUINE) -> Case:
+    def genuine(self, version: int = GENUINE_VERSION) -> Case:
         """A version that a broker has to accept after all the forged ones."""
         return self._version(self._body(version), self._chunks, ())
 
@@ -90,14 +90,14 @@ class Forger(AbstractContextManager["Forger"]):
         return self._rng.choice(draws)(NEWS_TOPIC)
 
     def _garbage(self, about: bytes = TOPIC) -> Case:
-        headers = [b"", b"\xc1", packed([]), packed([PROTOCOL_VERSION, 99, 0, 0, 0, 0]), b"\x91" * 70_000]
+        headers = [b"", b"\xc1", pack_anything([]), pack_anything([PROTOCOL_VERSION, 99, 0, 0, 0, 0]), b"\x91" * 70_000]
         return Case([about + self._rng.choice(headers), *self._chunks[: self._rng.randrange(2)]], ("header",))
 
     def _foreign(self, about: bytes = TOPIC) -> Case:
         if self._rng.random() < 0.5:
-            return Case([about + packed([PROTOCOL_VERSION + 1, 12, 0]), *self._chunks], ("version",))
+            return Case([about + pack_anything([PROTOCOL_VERSION + 1, 12, 0]), *self._chunks], ("version",))
         kind = self._rng.choice([Kind.ACK, Kind.OBS, Kind.BYE])
-        return Case([about + packed([PROTOCOL_VERSION, kind, 0, 0, 0, 0, *BODY[kind]])], ("kind",))
+        return Case([about + pack_anything([PROTOCOL_VERSION, kind, 0, 0, 0, 0, *BODY[kind]])], ("kind",))
 
     def _bad_entries(self, _about: bytes) -> Case:
         """News whose versions or divergences are not numbers, or not finite."""
@@ -142,8 +142,8 @@ class Forger(AbstractContextManager["Forger"]):
 
     def _news(self, body: list[Any], refused: tuple[Refusal, ...]) -> Case:
         header = [PROTOCOL_VERSION, Kind.NEWS, 0, 0, self._header[4], 1, *body]
-        return Case([NEWS_TOPIC + packed(header)], refused)
+        return Case([NEWS_TOPIC + pack_anything(header)], refused)
 
     def _version(self, body: list[Any], chunks: list[bytes], refused: tuple[Refusal, ...] | None) -> Case:
         header = [PROTOCOL_VERSION, Kind.WEIGHTS, 0, 0, self._header[4], body[0], *body]
-        return Case([TOPIC + packed(header), *chunks], refused)
+        return Case([TOPIC + pack_anything(header), *chunks], refused)

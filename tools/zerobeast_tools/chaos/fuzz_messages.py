@@ -16,7 +16,11 @@ from zerobeast.common.wire.messages import BODIES, MAX_HEADER_BYTES, MAX_INTEGER
 from zerobeast_tools.chaos.fuzz_hello import HELLOS, bad_terms
 
 #: what sessions request on each plane; HELLO and BYE are accepted everywhere, other kinds nowhere
-ASKED = {Plane.STEPS: (Kind.STEP, Kind.RESET), Plane.INFERENCE: (Kind.INFER,), Plane.ROLLOUTS: (Kind.ROLLOUT,)}
+REQUESTS_BY_PLANE = {
+    Plane.STEPS: (Kind.STEP, Kind.RESET),
+    Plane.INFERENCE: (Kind.INFER,),
+    Plane.ROLLOUTS: (Kind.ROLLOUT,),
+}
 _EXAMPLES: dict[Any, Any] = {dict: {}, str: "no", list: [], bool: False, int: 1}
 _EXAMPLES |= {int | None: 1, int | list | None: 1, dict | None: {}, list | None: None, float | None: 0.5}
 BODY = {kind: tuple(_EXAMPLES[entry] for entry in entries) for kind, entries in BODIES.items()}
@@ -41,7 +45,7 @@ class Cases:
     def __init__(self, rng: random.Random, plane: Plane, canary: str) -> None:
         self.rng = rng
         self.plane = plane
-        self._taken = (Kind.HELLO, Kind.BYE, *ASKED[plane])
+        self._taken = (Kind.HELLO, Kind.BYE, *REQUESTS_BY_PLANE[plane])
         self._pickle = f"cposix\nsystem\n(S'touch {canary}'\ntR.".encode()
         self._classes = (
             self._noise,
@@ -65,13 +69,13 @@ class Cases:
         """A valid message with mutations."""
         rng = self.rng
         good = [self._header(rng.choice(self._taken)), *[rng.randbytes(rng.randrange(200))] * rng.randrange(2)]
-        return Case(mutated(rng, good), None)
+        return Case(mutate_frames(rng, good), None)
 
     def _header(self, kind: Kind, *terms: Any, version: int = PROTOCOL_VERSION) -> bytes:
         """A header with random ids, which the server does not have."""
         ids = [self._id(), self.rng.randrange(4), self._id(), self.rng.randrange(1, 100)]
         good = (HELLOS[self.plane],) if kind is Kind.HELLO else BODY[kind]
-        return packed([version, kind, *ids, *(terms or good)])
+        return pack_anything([version, kind, *ids, *(terms or good)])
 
     def _id(self) -> int:
         return self.rng.randrange(1, MAX_INTEGER)
@@ -84,7 +88,7 @@ class Cases:
 
     def _broken_header(self) -> Case:
         """msgpack, but no header."""
-        rng, kind, some = self.rng, ASKED[self.plane][0], self._id()
+        rng, kind, some = self.rng, REQUESTS_BY_PLANE[self.plane][0], self._id()
         entries = rng.choice(
             [
                 [],
@@ -102,7 +106,7 @@ class Cases:
                 None,
             ]
         )
-        return Case([packed(entries)], ("header",))
+        return Case([pack_anything(entries)], ("header",))
 
     def _torn_header(self) -> Case:
         """A good header, cut short or with something behind it."""
@@ -120,7 +124,7 @@ class Cases:
                 announced + rng.randbytes(rng.randrange(40)),
                 b"\x91" * rng.choice([40, 1000, MAX_HEADER_BYTES]),
                 b"\x81\xa1k" * rng.choice([40, 1000, 20_000]),
-                self._header(Kind.HELLO, nested(rng.choice([31, 100, 400]))),
+                self._header(Kind.HELLO, nest_maps(rng.choice([31, 100, 400]))),
                 self._header(Kind.HELLO, {"x": msgpack.ExtType(5, b"x")}),
                 self._header(Kind.HELLO, {"t": msgpack.Timestamp(1)}),
                 bytes(MAX_HEADER_BYTES + 1 + rng.randrange(1000)),
@@ -149,7 +153,7 @@ class Cases:
     def _other_version(self) -> Case:
         """A header of another version."""
         version = self.rng.choice([0, PROTOCOL_VERSION - 1, PROTOCOL_VERSION + 1, 77, MAX_INTEGER])
-        unread = packed([version, self._id(), self._id(), *[[]] * self.rng.randrange(5)])
+        unread = pack_anything([version, self._id(), self._id(), *[[]] * self.rng.randrange(5)])
         alike = self._header(self.rng.choice(self._taken), version=version)
         return Case([self.rng.choice([unread, alike])], ("version",))
 
@@ -158,7 +162,7 @@ class Cases:
         return Case([self._header(kind), *[b"payload"] * self.rng.randrange(2)], ("kind", "payload"))
 
     def _unknown_session(self) -> Case:
-        return Case([self._header(ASKED[self.plane][0]), self.rng.randbytes(64)], ("session",))
+        return Case([self._header(REQUESTS_BY_PLANE[self.plane][0]), self.rng.randbytes(64)], ("session",))
 
     def _bad_hello(self) -> Case:
         terms, refused = bad_terms(self.rng, self.plane)
@@ -173,13 +177,13 @@ class Cases:
         return Case([self._header(self.rng.choice([Kind.HELLO, Kind.BYE]))], ())
 
 
-def packed(entries: Any) -> bytes:
+def pack_anything(entries: Any) -> bytes:
     """msgpack of anything, including what `zerobeast.common.wire.messages` would not send."""
     encoded: bytes = msgpack.packb(entries, use_bin_type=True)
     return encoded
 
 
-def nested(depth: int) -> Any:
+def nest_maps(depth: int) -> Any:
     """Maps nested `depth` levels deep."""
     value: Any = {}
     for _ in range(depth):
@@ -187,7 +191,7 @@ def nested(depth: int) -> Any:
     return value
 
 
-def mutated(rng: random.Random, frames: list[bytes]) -> list[bytes]:
+def mutate_frames(rng: random.Random, frames: list[bytes]) -> list[bytes]:
     """A few accidents of the wire: bits flip; frames are cut, extended, lost, repeated, or change places."""
     for _ in range(rng.randrange(1, 4)):
         place = rng.randrange(len(frames))

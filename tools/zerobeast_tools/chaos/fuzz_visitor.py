@@ -25,7 +25,7 @@ from zerobeast.common.wire.messages import (
 )
 from zerobeast.testing.raw_peer import LIMIT_S, REPLIES, REQUESTS, RawPeer
 from zerobeast_tools.chaos.fuzz_hello import CARTPOLE, HELLOS, UNROLL_LENGTH
-from zerobeast_tools.chaos.fuzz_messages import ASKED, BODY, Case, nested, packed
+from zerobeast_tools.chaos.fuzz_messages import BODY, REQUESTS_BY_PLANE, Case, nest_maps, pack_anything
 
 ASK_PERIOD_S = 0.5
 ACTION_BYTES = action_record(CARTPOLE.action).row_bytes
@@ -44,7 +44,7 @@ BAD_RESETS: list[tuple[tuple[Any, ...], Refusal]] = [
     ((None, None, []), "terms"),
     ((None, None, [1] * 5000), "terms"),
     ((None, None, {}), "header"),
-    ((1, nested(100)), "header"),
+    ((1, nest_maps(100)), "header"),
     ((1, {"nd": 1}), "array"),
 ]
 
@@ -92,7 +92,9 @@ class Visitor(contextlib.AbstractContextManager["Visitor"]):
 
     def ask(self) -> None:
         """Send the next valid request, or HELLO again on the rollouts plane, and never read the answer."""
-        self._mouth.say(self._hello if self.plane is Plane.ROLLOUTS else self._request(ASKED[self.plane][0]))
+        self._mouth.say(
+            self._hello if self.plane is Plane.ROLLOUTS else self._request(REQUESTS_BY_PLANE[self.plane][0])
+        )
 
     def case(self) -> Case:
         """A well-addressed request that is wrong, late or repeated; it may or may not use up its number."""
@@ -115,7 +117,7 @@ class Visitor(contextlib.AbstractContextManager["Visitor"]):
 
     def _foreign_epoch(self) -> Case:
         """A request addressed to another start of the server."""
-        kind = ASKED[self.plane][0]
+        kind = REQUESTS_BY_PLANE[self.plane][0]
         epoch = self.welcome.epoch ^ self.rng.choice([1, 2**40, self.welcome.epoch])
         return Case([pack_header(Header(kind, self.sender, 0, epoch, self.seq + 1, BODY[kind])), b"rows"], ("session",))
 
@@ -132,11 +134,11 @@ class Visitor(contextlib.AbstractContextManager["Visitor"]):
         """A RESET with impossible arguments."""
         body, refused = self.rng.choice(BAD_RESETS)
         header = [PROTOCOL_VERSION, Kind.RESET, self.sender, 0, self.welcome.epoch, self.seq + 1, *body]
-        return Case([packed(header)], (refused,))
+        return Case([pack_anything(header)], (refused,))
 
     def _replay(self) -> Case:
         """A request with the number of an accepted request, or of none: it is answered again or ignored."""
-        kind = self.rng.choice(ASKED[self.plane])
+        kind = self.rng.choice(REQUESTS_BY_PLANE[self.plane])
         return self._case(kind, self.rng.randrange(min(1, self.seq) + 1), body=BODY[kind])
 
     def _wrong_infer(self) -> Case:
@@ -171,7 +173,7 @@ class Visitor(contextlib.AbstractContextManager["Visitor"]):
             ]
         )
         body = [n_rows, episodes, rng.choice([0, 1, rng.randrange(2**63)])]
-        header = packed([PROTOCOL_VERSION, Kind.ROLLOUT, self.sender, 0, self.welcome.epoch, self.seq, *body])
+        header = pack_anything([PROTOCOL_VERSION, Kind.ROLLOUT, self.sender, 0, self.welcome.epoch, self.seq, *body])
         return Case([header, payload], ("values", "payload", "episodes", "window", "session"))
 
     def _early_rollout(self) -> Case:

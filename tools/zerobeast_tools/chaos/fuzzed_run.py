@@ -15,10 +15,10 @@ from zerobeast.common.errors import BeastError
 from zerobeast.common.wire.messages import Plane
 from zerobeast.launcher.child import Child
 from zerobeast.launcher.pages import Gatherer, Snapshot
-from zerobeast.plan.processes import socket
+from zerobeast.plan.processes import socket_endpoint
 from zerobeast.testing.raw_peer import REQUESTS, RawPeer
 from zerobeast_tools.chaos.fuzz_attacks import ATTACKS, LARGEST, AttackTarget
-from zerobeast_tools.chaos.fuzz_forger import GENUINE, Forger, overheard
+from zerobeast_tools.chaos.fuzz_forger import GENUINE_VERSION, Forger, capture_version
 from zerobeast_tools.chaos.fuzz_hello import ENV, UNROLL_LENGTH
 from zerobeast_tools.chaos.fuzz_messages import Case, Cases
 from zerobeast_tools.chaos.fuzz_visitor import Visitor
@@ -28,7 +28,7 @@ SETTLE_LIMIT_S = 90.0  #: for the sessions and connections of departed clients t
 HANDSHAKE_S = 6.0  #: libzmq ends a connection that sends nothing for 5 s
 QUIET_S = 1.5  #: without another refusal; longer than the time between two pages
 ROUND = 100_000  #: messages between two rounds of attacks
-LONG = 100_000  #: number of messages from which attacks are larger
+LONG_ATTACK = 100_000  #: number of messages from which attacks are larger
 VISIT = 100  #: messages of one visitor, more than a stream may have under way
 VISITORS = 20  #: at a time
 #: by plane: who serves it
@@ -102,7 +102,7 @@ class FuzzedRun(ThrowawayRun):
           BeastError: a service does not count or release what it has to.
           OSError: a service has ended.
         """
-        first, forged, scale = messages // 10, messages // 50, LARGEST if messages >= LONG else 1
+        first, forged, scale = messages // 10, messages // 50, LARGEST if messages >= LONG_ATTACK else 1
         self._round(first, scale)
         always, asking = self._broker("c", "f"), self._broker("d", "g", "--sync.rule", "every 1")
         self.before = self._settled()
@@ -125,7 +125,7 @@ class FuzzedRun(ThrowawayRun):
 
     def _settled(self) -> dict[str, ProcessUsage]:
         """The usage of every process, once everything that hostile peers left behind is gone."""
-        quiet(*map(self._server, SERVERS))
+        wait_until_quiet(*map(self._server, SERVERS))
         for role, (key, many) in SESSIONS.items():
             server = self.child(f"{role} 0")
             complaint = f"{server.spec.name} does not come back to {many} {key}"
@@ -135,7 +135,7 @@ class FuzzedRun(ThrowawayRun):
 
     def _messages(self, plane: Plane, count: int) -> None:
         cases, child = Cases(self._rngs[plane], plane, str(self.canary)), self._server(plane)
-        before = quiet(child)
+        before = wait_until_quiet(child)
         for what, draw, share in (("strangers", cases.stranger, 6), ("mutants", cases.mutant, 2)):
             drawn = [draw() for _ in range(count * share // 10)]
             with RawPeer(self._endpoint(plane), REQUESTS, b"PUSH") as peer:
@@ -169,7 +169,7 @@ class FuzzedRun(ThrowawayRun):
             forger.publish(*cases)
             self._reckon(broker, "forged", Counter(), cases)
             forger.publish(forger.genuine())
-            self._wait_for_version(broker, GENUINE)
+            self._wait_for_version(broker, GENUINE_VERSION)
 
     def _forge_news(self, broker: Child, place: str, learner: str, messages: int) -> None:
         """Publish forged news to a broker that takes weights on news, then genuine news."""
@@ -177,19 +177,19 @@ class FuzzedRun(ThrowawayRun):
             for _ in ("news", "weights"):  # it has no weights yet
                 forger.wait_for_subscriber()
             forger.publish(forger.genuine())
-            self._wait_for_version(broker, GENUINE)
+            self._wait_for_version(broker, GENUINE_VERSION)
             cases = [forger.case_of_news() for _ in range(messages)]
             forger.publish(*cases)
             self._reckon(broker, "forged news", Counter(), cases)
-            forger.publish(forger.genuine_news(GENUINE + 1))
+            forger.publish(forger.genuine_news(GENUINE_VERSION + 1))
             forger.wait_for_subscriber()
-            forger.publish(forger.genuine(GENUINE + 1))
-            self._wait_for_version(broker, GENUINE + 1)
+            forger.publish(forger.genuine(GENUINE_VERSION + 1))
+            self._wait_for_version(broker, GENUINE_VERSION + 1)
 
     @contextmanager
     def _forger(self, place: str, learner: str) -> Iterator[Forger]:
         """A `Forger` in place of the learner, and a client whose HELLO determines the network of the broker."""
-        real, rng = overheard(self._endpoint(Plane.ROLLOUTS)), self._rngs[Plane.WEIGHTS]
+        real, rng = capture_version(self._endpoint(Plane.ROLLOUTS)), self._rngs[Plane.WEIGHTS]
         client = Endpoint(path=f"{self.folder}/{place}"), Plane.INFERENCE, rng
         with Forger(Endpoint(path=f"{self.folder}/{learner}"), real, rng) as forger, Visitor(*client, asks=False):
             yield forger
@@ -208,8 +208,8 @@ class FuzzedRun(ThrowawayRun):
         unknown = sum(case.refused is None for case in cases)
         least = len(refused)
         complaint = f"{name} has not refused {least} {what}"
-        self.wait_for(lambda: (refusals(child) - before).total() >= least, complaint)
-        now = quiet(child)
+        self.wait_for(lambda: (count_refusals(child) - before).total() >= least, complaint)
+        now = wait_until_quiet(child)
         found = now - before
         bounds = {reason: (certain[reason], certain[reason] + possible[reason] + unknown) for reason in found | certain}
         for reason, (low, high) in [("anything", (least, least + unknown)), *bounds.items()]:
@@ -222,23 +222,23 @@ class FuzzedRun(ThrowawayRun):
         return self.child(f"{SERVERS[plane]} 0")
 
     def _endpoint(self, plane: Plane) -> Endpoint:
-        return Endpoint.parse(socket(self.folder, SERVERS[plane]))
+        return Endpoint.parse(socket_endpoint(self.folder, SERVERS[plane]))
 
     def _target(self, plane: Plane) -> AttackTarget:
         host, _, port = json.loads(self._server(plane).spec.status.read_text())["health"].rpartition(":")
         return AttackTarget(plane, self._endpoint(plane), (host, int(port)), self._rngs[plane])
 
 
-def quiet(*children: Child) -> Counter[str]:
+def wait_until_quiet(*children: Child) -> Counter[str]:
     """Wait until these services have refused nothing for a while; returns what they have refused so far."""
-    found, since = refusals(*children), time.monotonic()
+    found, since = count_refusals(*children), time.monotonic()
     while time.monotonic() - since < QUIET_S:
         time.sleep(0.2)
-        if (now := refusals(*children)) != found:
+        if (now := count_refusals(*children)) != found:
             found, since = now, time.monotonic()
     return found
 
 
-def refusals(*children: Child) -> Counter[str]:
+def count_refusals(*children: Child) -> Counter[str]:
     """Messages refused so far, by reason."""
     return sum((Counter(child.page().get("refused_by_reason", {})) for child in children), Counter())

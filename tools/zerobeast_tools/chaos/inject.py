@@ -13,7 +13,7 @@ from typing import Any
 
 from zerobeast.common.errors import BeastError
 from zerobeast_tools.chaos.faults import FaultKind, ServiceFault
-from zerobeast_tools.chaos.progress import ENOUGH, SETTLED_S, WINDOW_S, Interval
+from zerobeast_tools.chaos.progress import ENOUGH_SHARE, SETTLED_S, WINDOW_S, Interval
 from zerobeast_tools.chaos.watch import RunWatch
 from zerobeast_tools.throwaway_run import ThrowawayRun
 
@@ -112,9 +112,9 @@ class FaultInjector:
     @property
     def starts_of_the_learner(self) -> int:
         """How often the learner was started after the first time, at most."""
-        return sum("learner 0" in self._ended(event) for event in self.events)
+        return sum("learner 0" in self._find_ended(event) for event in self.events)
 
-    def _ended(self, event: Event) -> list[str]:
+    def _find_ended(self, event: Event) -> list[str]:
         """The services that end by a fault: its targets and, with one rank of the learner, the others."""
         return self.fleet.with_ranks(event.fault.targets)
 
@@ -127,7 +127,7 @@ class FaultInjector:
         event.over_at = time.monotonic()
 
     def _end(self, event: Event) -> None:
-        number, all_ended = signal.Signals[event.fault.kind], self._ended(event)
+        number, all_ended = signal.Signals[event.fault.kind], self._find_ended(event)
         self.fleet.down.update(all_ended)
         for name, code in self.fleet.end(event.fault.targets, number).items():
             if event.fault.kind is FaultKind.TERM and code != 0:
@@ -141,7 +141,7 @@ class FaultInjector:
         event.over_at = time.monotonic()
 
     def _wait_until_ready(self, event: Event) -> None:
-        names, ready = set(self._ended(event)), self.watch.ready
+        names, ready = set(self._find_ended(event)), self.watch.ready
         if not self.watch.until(time.monotonic() + START_LIMIT_S, lambda: names <= ready.keys()):
             raise BeastError(f"{', '.join(sorted(names - ready.keys()))} not ready after {START_LIMIT_S:.0f} s")
         event.ready_at = max(ready[name] for name in names)
@@ -151,11 +151,13 @@ class FaultInjector:
             self.watch.until(time.monotonic() + SETTLED_S)
             event.back_at = event.ready_at
             return
-        goal = ENOUGH * event.usual
+        goal = ENOUGH_SHARE * event.usual
         event.back_at = self.watch.until(
             event.ready_at + WATCHED_S + WINDOW_S, lambda: self.watch.progress.back(event.ready_at, goal)
         )
         recovery_s = event.recovery_s
         if recovery_s is None or recovery_s > RECOVERY_LIMIT_S:
             seen = f"{WATCHED_S:.0f} s" if recovery_s is None else f"{recovery_s:.1f} s"
-            event.broken = event.broken or f"{event.fault.title}: not back at {ENOUGH:.0%} of its rate within {seen}"
+            event.broken = (
+                event.broken or f"{event.fault.title}: not back at {ENOUGH_SHARE:.0%} of its rate within {seen}"
+            )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from zerobeast.common.errors import BeastError
 from zerobeast.common.process.terminal import write
-from zerobeast_tools.chaos import network_faults, network_load, network_loss, network_names, table
+from zerobeast_tools.chaos import network_faults, network_load, network_loss, network_names, trial_table
 from zerobeast_tools.chaos.network_faults import NetworkFault, NetworkTrial
 from zerobeast_tools.chaos.network_run import PLANES, ProxiedRun
 
@@ -27,24 +27,24 @@ def main(argv: list[str]) -> int:
     """Run the command."""
     options = _parser().parse_args(argv)
     if not options.inside:
-        if not (why := network_loss.missing()):
-            network_loss.enter([sys.executable, "-P", "-m", "zerobeast", "chaos", "network", *argv])
+        if not (why := network_loss.explain_missing()):
+            network_loss.enter_namespace([sys.executable, "-P", "-m", "zerobeast", "chaos", "network", *argv])
         write(f"packet loss is skipped: {why}")
     trials = []
     for fault, experiment in experiments(options.only, options.times, options.seed, lose_packets=options.inside):
-        for trial in _tried(fault, experiment):
+        for trial in _try_experiment(fault, experiment):
             trials.append(trial)
             name = ": ".join(filter(None, [trial.plane, trial.fault]))
             back = "" if trial.recovery_s is None else f", {trial.recovery_s:.1f} s"
             write(f"{name}: {trial.trouble or 'held'}{back}")
-    rows = table.of_network(trials)
-    write(table.markdown(rows), end="")
+    rows = trial_table.network_rows(trials)
+    write(trial_table.markdown(rows), end="")
     if options.json:
         options.json.write_text(json.dumps(rows, indent=2) + "\n")
     return int(any(trial.trouble for trial in trials))
 
 
-def _tried(fault: str, experiment: Experiment) -> Iterator[NetworkTrial]:
+def _try_experiment(fault: str, experiment: Experiment) -> Iterator[NetworkTrial]:
     with tempfile.TemporaryDirectory(prefix="beast-") as folder:
         try:
             yield from experiment(Path(folder))
@@ -62,28 +62,28 @@ def experiments(only: str, times: int, seed: int, *, lose_packets: bool) -> Iter
       lose_packets: whether to lose packets as well, which not every machine can do.
     """
     chance = random.Random(seed)  # noqa: S311 - a moment, not a secret
-    for fault in network_faults.faults() + (network_loss.faults() if lose_packets else []):
+    for fault in network_faults.list_faults() + (network_loss.list_faults() if lose_packets else []):
         if planes := [plane for plane in PLANES if only in f"{plane}: {fault.name}"]:
-            yield fault.name, partial(_on_planes, fault=fault, planes=planes * times, chance=chance)
+            yield fault.name, partial(_run_on_planes, fault=fault, planes=planes * times, chance=chance)
     others: dict[str, Experiment] = {"names": network_names.trials}
-    others |= {name: partial(_alone, trial=trial) for name, trial in network_load.TRIALS.items()}
+    others |= {name: partial(_run_trial, trial=trial) for name, trial in network_load.TRIALS.items()}
     yield from [entry for entry in others.items() if only in entry[0]] * times
 
 
-def _alone(folder: Path, trial: Callable[[Path], NetworkTrial]) -> Iterator[NetworkTrial]:
+def _run_trial(folder: Path, trial: Callable[[Path], NetworkTrial]) -> Iterator[NetworkTrial]:
     yield trial(folder)
 
 
-def _on_planes(
+def _run_on_planes(
     folder: Path, fault: NetworkFault, planes: Sequence[str], chance: random.Random
 ) -> Iterator[NetworkTrial]:
     with ProxiedRun(fault.flags, folder) as run:
         for plane in planes:
-            yield network_faults.settled(run, network_faults.attempt(run, plane, fault, chance))
+            yield network_faults.compare_balance(run, network_faults.attempt(run, plane, fault, chance))
 
 
 def _parser() -> argparse.ArgumentParser:
-    faults = [fault.name for fault in network_faults.faults() + network_loss.faults()]
+    faults = [fault.name for fault in network_faults.list_faults() + network_loss.list_faults()]
     parser = argparse.ArgumentParser(
         prog="beast chaos network",
         description=__doc__,
@@ -96,5 +96,5 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--only", default="", help="faults whose name holds this, after that of the plane: 'weights: '")
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
-    parser.add_argument(network_loss.INSIDE, action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument(network_loss.INSIDE_FLAG, action="store_true", help=argparse.SUPPRESS)
     return parser

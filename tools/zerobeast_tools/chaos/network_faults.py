@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from zerobeast_tools.chaos.network_run import LARGE, SMALL, UNDER_WAY, ProxiedRun
+from zerobeast_tools.chaos.network_run import LARGE_FLAGS, MAX_UNDER_WAY, SMALL_FLAGS, ProxiedRun
 from zerobeast_tools.chaos.proxy import Proxy
 
 RECOVERY_LIMIT_S = 60.0
 RATE_S = 2.0
-LEFT = 0.4  #: fraction of the rate that has to come back; the machine has other work too
+MIN_RATE_SHARE = 0.4  #: fraction of the rate that has to come back; the machine has other work too
 
 
 class NetworkFault(NamedTuple):
@@ -22,7 +22,7 @@ class NetworkFault(NamedTuple):
     begin: Callable[[Proxy], None]
     end: Callable[[Proxy], None] = lambda _proxy: None
     slows: bool = False  #: training goes on meanwhile, at a lower rate
-    flags: Sequence[str] = SMALL  #: of a run that the fault is worth trying on
+    flags: Sequence[str] = SMALL_FLAGS  #: of a run that the fault is worth trying on
 
 
 class NetworkTrial(NamedTuple):
@@ -49,7 +49,7 @@ class NetworkTrial(NamedTuple):
 BEGUN_S = 1.0  #: a fast run makes hundreds of updates before the proxy has noticed
 
 
-def faults(hole_s: float = 30.0, slow_s: float = 10.0) -> list[NetworkFault]:
+def list_faults(hole_s: float = 30.0, slow_s: float = 10.0) -> list[NetworkFault]:
     """All faults; the arguments are the seconds for which a plane is cut off or slow."""
     return [
         NetworkFault("connections cut by RST", 0.0, partial(Proxy.cut, reset=True)),
@@ -59,7 +59,7 @@ def faults(hole_s: float = 30.0, slow_s: float = 10.0) -> list[NetworkFault]:
         NetworkFault(f"replies lost for {hole_s:g} s", hole_s, partial(Proxy.hold, to_server=False), Proxy.release),
         NetworkFault(f"black hole for {hole_s:g} s", hole_s, Proxy.hold, Proxy.release),
         NetworkFault("100 ms of delay", slow_s, partial(Proxy.slow, delay_s=0.1), Proxy.slow, slows=True),
-        NetworkFault("1 MB/s", slow_s, partial(Proxy.slow, bytes_per_s=1e6), Proxy.slow, slows=True, flags=LARGE),
+        NetworkFault("1 MB/s", slow_s, partial(Proxy.slow, bytes_per_s=1e6), Proxy.slow, slows=True, flags=LARGE_FLAGS),
         NetworkFault("20 kB/s", slow_s, partial(Proxy.slow, bytes_per_s=2e4), Proxy.slow, slows=True),
     ]
 
@@ -80,10 +80,10 @@ def attempt(
       BeastError: a service has ended.
     """
     run.wait(chance.random())
-    rate, cut, memory = run.rate(0.0, rate_s), run.counted("actor", "rollouts_cut"), run.memory()
+    rate, cut, memory = run.rate(0.0, rate_s), run.read_counter("actor", "rollouts_cut"), run.memory()
     went_on = _happens(run, run.proxies[plane], fault)
     recovery_s = _recovery(run, plane)
-    kept = run.until(lambda: run.rate(0.0, rate_s) >= LEFT * rate, RECOVERY_LIMIT_S) < math.inf
+    kept = run.until(lambda: run.rate(0.0, rate_s) >= MIN_RATE_SHARE * rate, RECOVERY_LIMIT_S) < math.inf
     stops = fault.lasts_s > 0 and not fault.slows and plane != "weights"  # with old weights training goes on
     troubles = {
         "never recovered": recovery_s == math.inf,
@@ -91,18 +91,18 @@ def attempt(
         "training stood still": fault.slows and not went_on,
         "training went on, so nothing happened": stops and went_on,
     } | run.growth(memory)
-    cut = run.counted("actor", "rollouts_cut") - cut
-    return NetworkTrial(fault.name, recovery_s, cut, trouble(troubles), plane=plane)
+    cut = run.read_counter("actor", "rollouts_cut") - cut
+    return NetworkTrial(fault.name, recovery_s, cut, join_troubles(troubles), plane=plane)
 
 
-def settled(run: ProxiedRun, trial: NetworkTrial) -> NetworkTrial:
+def compare_balance(run: ProxiedRun, trial: NetworkTrial) -> NetworkTrial:
     """Compare what was completed with what was learned from, since the start of the run."""
-    balance = run.watch.settle()
+    balance = run.watch.draw_balance()
     troubles = filter(None, [trial.trouble, *run.watch.wrong_accounts(balance)])
     return trial._replace(lost=max(0, balance.gap), trouble="; ".join(troubles))
 
 
-def trouble(sentences: Mapping[str, bool]) -> str:
+def join_troubles(sentences: Mapping[str, bool]) -> str:
     """The sentences that hold, joined."""
     return "; ".join(sentence for sentence, holds in sentences.items() if holds)
 
@@ -115,14 +115,14 @@ def _happens(run: ProxiedRun, proxy: Proxy, fault: NetworkFault) -> bool:
     before = run.watch.version
     run.wait(fault.lasts_s - begun_s)
     if fault.slows:
-        run.until(lambda: run.watch.version > before + UNDER_WAY, RECOVERY_LIMIT_S)
-    went_on = run.watch.version > before + UNDER_WAY
+        run.until(lambda: run.watch.version > before + MAX_UNDER_WAY, RECOVERY_LIMIT_S)
+    went_on = run.watch.version > before + MAX_UNDER_WAY
     fault.end(proxy)
     return went_on
 
 
 def _recovery(run: ProxiedRun, plane: str) -> float:
-    goal = run.watch.version + UNDER_WAY
+    goal = run.watch.version + MAX_UNDER_WAY
     if plane == "weights":
         return run.until(lambda: run.page("broker").get("policy_version", 0) > goal, RECOVERY_LIMIT_S)
     return run.until(lambda: run.watch.version > goal, RECOVERY_LIMIT_S)

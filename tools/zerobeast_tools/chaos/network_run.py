@@ -14,14 +14,14 @@ from zerobeast_tools.chaos.watch import RunWatch
 from zerobeast_tools.throwaway_run import ThrowawayRun, tcp_endpoints, unused_host
 from zerobeast_tools.watched_run import START_LIMIT_S
 
-SMALL = (
+SMALL_FLAGS = (
     *("--env", "CartPole-v1", "--net.torso", "mlp", "--net.hidden_size", "8", "--net.core", "lstm"),
     *("--net.core_width", "4", "--actor.env_groups", "2", "--actor.envs_per_group", "4"),
     *("--learner.unroll_length", "5"),
     *("--learner.batch_size", "4", "--learner.device", "cpu", "--broker.device", "cpu"),
 )
 #: frames of 7 KB, rollouts of 1.6 MB, weights of 7 MB
-LARGE = (
+LARGE_FLAGS = (
     *("--env", "PongNoFrameskip-v4", "--net.torso", "shallow", "--actor.env_groups", "2"),
     *("--actor.envs_per_group", "16", "--learner.unroll_length", "10", "--learner.batch_size", "16"),
     *("--learner.device", "cpu", "--broker.device", "cpu"),
@@ -37,7 +37,7 @@ PROXY_PORTS = (5570, 5575, 5580, 5585)  #: one for each plane, since packets are
 MODULE = "zerobeast_tools.chaos.network_service"
 MEMORY_MIB = 64  #: that a process may grow by under one fault
 #: updates from rollouts that were under way: each group's window, the learner's queue, the batch in progress
-UNDER_WAY = 8
+MAX_UNDER_WAY = 8
 
 
 class WatchedRun(ThrowawayRun):
@@ -69,19 +69,19 @@ class WatchedRun(ThrowawayRun):
         return self.endpoints["learner"]
 
     def begin(self, *roles: str, pause_s: float = 0.0) -> None:
-        """Start one more service of each role, which reaches servers as `reached` returns."""
+        """Start one more service of each role, which reaches servers as `reachable_endpoints` returns."""
         for role in roles:
             own = {role: self.endpoints[role]} if role in SERVERS else {}
-            places = {**self.reached(role), **own}.items()
+            places = {**self.reachable_endpoints(role), **own}.items()
             flags = [part for server, place in places for part in (f"--{server}.endpoint", place)]
             self.start(role, *flags, "--pause", str(pause_s))
 
     def begin_all(self) -> None:
         """Start one service of each role, and wait until they train."""
         self.begin(*ROLES)
-        self.until(lambda: self.watch.version > UNDER_WAY)
+        self.until(lambda: self.watch.version > MAX_UNDER_WAY)
 
-    def reached(self, _role: str) -> Mapping[str, str]:
+    def reachable_endpoints(self, _role: str) -> Mapping[str, str]:
         """Where a client of this role reaches each server."""
         return self.endpoints
 
@@ -109,7 +109,7 @@ class WatchedRun(ThrowawayRun):
         """The health page of the first service of a role, empty while it does not answer."""
         return next(iter(self.pages(role)), {})
 
-    def counted(self, role: str, key: str) -> int:
+    def read_counter(self, role: str, key: str) -> int:
         """A counter on the health page of the first service of a role, as soon as it answers with one.
 
         Raises:
@@ -150,7 +150,7 @@ class ProxiedRun(WatchedRun):
         self.begin_all()
         return self
 
-    def reached(self, role: str) -> Mapping[str, str]:
+    def reachable_endpoints(self, role: str) -> Mapping[str, str]:
         """See the base class."""
         wired = {
             server: str(self.proxies[plane].listen) for plane, (server, client, _) in PLANES.items() if client == role

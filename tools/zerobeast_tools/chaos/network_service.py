@@ -72,7 +72,7 @@ def _pause(role: str, seconds: float) -> None:
     setattr(part, name, slow)
 
 
-def run(argv: list[str]) -> int:
+def run_service(argv: list[str]) -> int:
     """Run the service."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("role")
@@ -87,4 +87,4 @@ def run(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(run_service(sys.argv[1:]))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 WINDOW_S = 3.0
 CALM_WINDOWS = 20
-ENOUGH = 0.9  #: fraction of the rate before
+ENOUGH_SHARE = 0.9  #: fraction of the rate before
 STEP_S = 0.1  #: between two candidate windows
 SETTLED_S = 3.0  #: after a disturbance has passed, before a window counts as undisturbed
 

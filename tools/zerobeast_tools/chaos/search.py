@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from zerobeast import commands
-from zerobeast.common.config.load import load
+from zerobeast.common.config.load import load_config
 from zerobeast.common.config.process import Instance
 from zerobeast.common.errors import BeastError
 from zerobeast.common.process.terminal import write
@@ -94,12 +94,12 @@ def main(argv: list[str]) -> int:
     options = _parse(argv)
     logging.disable(logging.ERROR)  # every fault is logged, and there are many
     try:
-        return _searched(options)
+        return _search(options)
     finally:
         logging.disable(logging.NOTSET)
 
 
-def _searched(options: argparse.Namespace) -> int:
+def _search(options: argparse.Namespace) -> int:
     deadline, broken, longest, count = time.monotonic() + 60 * options.minutes, [], 0.0, 0
     for seed in range(options.seed, options.seed + options.trials):
         if time.monotonic() > deadline:
@@ -120,12 +120,12 @@ def attempt(trial: SearchTrial, seconds: float, standstill_s: float = STANDSTILL
     """Turn the services of a trial for `seconds`, then on until there is progress or it counts as stood still."""
     with private_folder() as folder, ExitStack() as stack:
         try:
-            return _turned(*_opened(trial, folder, stack), seconds, standstill_s)
+            return _turn_services(*_open_services(trial, folder, stack), seconds, standstill_s)
         except BeastError as error:
             return Outcome(0, 0.0, f"a service ended ({error})")
 
 
-def _opened(trial: SearchTrial, folder: Path, stack: ExitStack) -> tuple[Learner, list[Service]]:
+def _open_services(trial: SearchTrial, folder: Path, stack: ExitStack) -> tuple[Learner, list[Service]]:
     """The learner and all services, which leaving `stack` closes."""
     found: list[Service] = []
     settings = trial.settings | {"seed": trial.seed, "root": folder, "learner.endpoint": f"ipc://{folder}/l"}
@@ -133,16 +133,16 @@ def _opened(trial: SearchTrial, folder: Path, stack: ExitStack) -> tuple[Learner
     def add(kind: type[Service], index: int = 0, **endpoints: str) -> Any:
         own = {f"{name}.endpoint": f"ipc://{folder}/{place}" for name, place in endpoints.items()}
         flags = [part for name, value in (settings | own).items() for part in (f"--{name}", f"{value}")]
-        made = kind(load([*FLAGS, *flags], os.environ), Instance(index=index))  # type: ignore[arg-type, call-arg]
+        made = kind(load_config([*FLAGS, *flags], os.environ), Instance(index=index))  # type: ignore[arg-type, call-arg]
         stack.callback(made.close)
         made.start()
         found.append(made)
         return made
 
     learner: Learner = add(Learner)
-    serving = learner.serving
-    port: Any = UnreliablePort(serving.port, trial.rollouts, trial.seed)
-    serving.plane.port = serving.port = port
+    sockets = learner.sockets
+    port: Any = UnreliablePort(sockets.port, trial.rollouts, trial.seed)
+    sockets.plane.port = sockets.port = port
     brokers, env_servers = trial.services["broker"], trial.services["envserver"]
     for at in range(brokers):
         broker = add(Broker, at, broker=f"b{at}")
@@ -155,7 +155,7 @@ def _opened(trial: SearchTrial, folder: Path, stack: ExitStack) -> tuple[Learner
     return learner, found
 
 
-def _turned(learner: Learner, services: Sequence[Service], seconds: float, standstill_s: float) -> Outcome:
+def _turn_services(learner: Learner, services: Sequence[Service], seconds: float, standstill_s: float) -> Outcome:
     start = now = progress_at = time.monotonic()
     steps, longest = 0, 0.0
     while now - start < seconds or now - progress_at > 1.0:
@@ -172,7 +172,7 @@ def _turned(learner: Learner, services: Sequence[Service], seconds: float, stand
 
 
 def _parse(argv: list[str]) -> argparse.Namespace:
-    parser = commands.parser("beast chaos search", __doc__)
+    parser = commands.make_parser("beast chaos search", __doc__)
     parser.add_argument("--minutes", type=float, default=5.0, help="minutes to search; default %(default)g")
     parser.add_argument("--trials", type=int, default=10**9, help="maximum number of trials")
     parser.add_argument("--seconds", type=float, default=2.0, help="minimum seconds per trial; default %(default)g")

@@ -22,8 +22,8 @@ from zerobeast import commands
 from zerobeast.common.errors import BeastError
 from zerobeast.common.process.terminal import write
 from zerobeast.launcher.private_folder import private_folder
-from zerobeast_tools.chaos import table, verdict
-from zerobeast_tools.chaos.faults import FaultKind, draw
+from zerobeast_tools.chaos import trial_table, verdict
+from zerobeast_tools.chaos.faults import FaultKind, draw_faults
 from zerobeast_tools.chaos.inject import Event, FaultInjector, disturbed_run
 from zerobeast_tools.chaos.watch import RunWatch
 from zerobeast_tools.chaos.witness.env import ENV_ID
@@ -49,7 +49,7 @@ ANY_ACTION = (
     *("--env", ENV_ID, "--env.kwargs", '{"pace_s": 0.04, "strict": false}', "--actor.envs_per_group", "3"),
     *("--net.normalize_obs", "true", "--learner.batch_size", "8"),
 )
-OWN = {"--env", "--env.id", "--preset", "--config", "--algo"}  #: flags that determine what to train
+OWN_FLAGS = {"--env", "--env.id", "--preset", "--config", "--algo"}  #: flags that determine what to train
 STORING = (*WITNESS, "--algo", f"{HOME}.spec:STORING")  #: acknowledges what it has stored, as a replay
 
 
@@ -70,7 +70,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parse(argv: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    parser = commands.parser("beast chaos", __doc__)
+    parser = commands.make_parser("beast chaos", __doc__)
     parser.add_argument("--minutes", type=float, default=5.0, help="minutes to run; default %(default)g")
     parser.add_argument("--every", type=float, default=20.0, help="mean seconds between faults; default 20")
     parser.add_argument("--brokers", type=int, default=2, help="number of brokers; default 2")
@@ -96,7 +96,7 @@ class Soak:
 
     def run(self, flags: Sequence[str], folder: Path) -> None:
         """Start, disturb, settle the accounts, end; see `ThrowawayRun`. Raises BeastError if the run breaks."""
-        named = {flag.partition("=")[0] for flag in flags} & OWN
+        named = {flag.partition("=")[0] for flag in flags} & OWN_FLAGS
         witness = STORING if self.options.store else WITNESS
         settings = [*SETTINGS, *(ANY_ACTION if named == {"--algo"} else () if named else witness), *flags]
         with disturbed_run(settings, folder, brokers=self.options.brokers) as injector:
@@ -126,7 +126,7 @@ class Soak:
     def _disturb(self, injector: FaultInjector) -> None:
         watch, seed = injector.watch, injector.fleet.config.seed
         watch.until(time.monotonic() + FIRST_LOOK_S)
-        faults = draw(seed, [child.spec.name for child in injector.fleet.children])
+        faults = draw_faults(seed, [child.spec.name for child in injector.fleet.children])
         dice = random.Random(seed)  # noqa: S311 - has to be repeatable
         next_at = time.monotonic()
         end = next_at + 60 * self.options.minutes
@@ -140,7 +140,7 @@ class Soak:
 
     def _judge(self, injector: FaultInjector) -> None:
         watch = injector.watch
-        balance = watch.settle()
+        balance = watch.draw_balance()
         self.say(f"accounts: {asdict(balance)}")
         wrong = watch.wrong_messages(injector.starts_of_the_learner)
         self.broken += [*watch.wrong_accounts(balance), *verdict.memory(watch.memory), *wrong]
@@ -150,7 +150,7 @@ class Soak:
 
     def _collect(self, injector: FaultInjector, settings: list[str]) -> None:
         watch, events = injector.watch, injector.events
-        rows = table.of_services(events)
+        rows = trial_table.service_rows(events)
         self.result = {
             "settings": settings,
             "seed": injector.fleet.config.seed,
@@ -162,7 +162,7 @@ class Soak:
             "events": [event.as_dict(self._started_at) for event in events],
             "memory_mib": {name: verdict.ends(points) for name, points in watch.memory.items()},
         }
-        self.say("\n" + table.markdown(rows))
+        self.say("\n" + trial_table.markdown(rows))
         if self.options.plot:
             draw_soak(self.options.plot, watch, events, self._started_at)
 

@@ -17,7 +17,7 @@ from zerobeast.common.wire.messages import Header, Kind
 
 BURST_S = 2.0  #: duration of a burst of faults
 #: replies that a client requests again; WELCOME and HERE have to get through, or nothing else is tested
-SPOILED = frozenset({Kind.OBS, Kind.ACT, Kind.ACK})
+SPOILABLE_KINDS = frozenset({Kind.OBS, Kind.ACT, Kind.ACK})
 
 
 @dataclass(frozen=True)
@@ -49,20 +49,20 @@ class UnreliablePort:
         """All other attributes are those of the port."""
         return getattr(self._port, name)
 
-    def receive(self) -> Incoming | Spoiled | None:
+    def receive(self) -> Incoming | SpoiledRollout | None:
         """The next request; late replies that are due are sent first."""
         while self._late and self._late[0][0] <= time.monotonic():
             _, header, frames = self._late.popleft()
             self._port.send(header, *frames)
         message = self._port.receive()
         if message is not None and message.header.kind is Kind.ROLLOUT and self._hits(self._faults.malformed):
-            return Spoiled(message)
+            return SpoiledRollout(message)
         return message
 
     def send(self, header: Header, *frames: Any) -> bool:
         """Reply, late or malformed or not at all."""
-        if header.kind not in SPOILED or self._hits(self._faults.lost):
-            return header.kind in SPOILED or self._port.send(header, *frames)
+        if header.kind not in SPOILABLE_KINDS or self._hits(self._faults.lost):
+            return header.kind in SPOILABLE_KINDS or self._port.send(header, *frames)
         copies = [np.ascontiguousarray(frame).tobytes() for frame in frames]
         if copies and self._hits(self._faults.malformed):
             size = len(copies[0])  # half of it, or NaN floats and booleans that are neither 0 nor 1
@@ -77,7 +77,7 @@ class UnreliablePort:
         return not quiet and self._random.random() < chance
 
 
-class Spoiled:
+class SpoiledRollout:
     """A ROLLOUT with all bits of its rows set."""
 
     def __init__(self, message: Incoming) -> None:

@@ -10,7 +10,7 @@ Points = Sequence[tuple[float, float, float]]  #: (moment, uptime in s, MiB)
 YOUNG_S = 15.0  #: until this age a process still fills its pools and caches
 FEW_POINTS = 40  #: of a service; with fewer, its growth is not judged
 GROWTH_SHARE, GROWTH_MIB = 0.1, 16.0  #: the tolerated growth from the first third to the last
-HARMLESS = {"session"}  #: refusals that restarts cause: requests to a start that does not have the session
+HARMLESS_REASONS = {"session"}  #: refusals that restarts cause: requests to a start that does not have the session
 
 
 def accounts(balance: Balance, window: int, steps: int, unroll_length: int) -> Iterator[str]:
@@ -67,7 +67,7 @@ def versions(epochs: int, starts: int, drops: int, groups: int) -> Iterator[str]
 
 def strangeness(refused: Mapping[str, int], env_errors: int) -> Iterator[str]:
     """What must not happen among services that only restart."""
-    for reason in refused.keys() - HARMLESS:
+    for reason in refused.keys() - HARMLESS_REASONS:
         yield f"{refused[reason]} messages were refused for their {reason}"
     if env_errors:
         yield f"{env_errors} environments raised: an action was not the answer to their observation"

@@ -116,7 +116,7 @@ class RunWatch:
         self.ready.pop(name, None)
         self.audit.actor_ended(name)
 
-    def settle(self) -> Balance:
+    def draw_balance(self) -> Balance:
         """Stop the environments, wait until nothing is under way any more, and draw up the balance.
 
         Raises:

@@ -28,13 +28,13 @@ import coverage
 from zerobeast.common.errors import BeastError
 from zerobeast.common.process.terminal import write
 from zerobeast_tools.mutants import recorder
-from zerobeast_tools.mutants.sites import Mutant, applied, modules, mutants
+from zerobeast_tools.mutants.sites import Mutant, apply_mutant, modules, mutants
 
 TOP = Path(__file__).resolve().parents[3]
 TESTS = ("tests/unit", "tests/integration")
 CONFIG = "coverage.ini"
 MOST_S, MOST_TESTS = 30.0, 60
-BUSY = 3  #: times as long as in the first run may tests take
+BUSY_FACTOR = 3  #: times as long as in the first run may tests take
 KILLED, HUNG, SURVIVED, OUT_OF_REACH = "killed", "hung", "survived", "in no test's own process"
 PYTEST = (sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "-p")
 Lines = Mapping[tuple[str, int], Sequence[str]]
@@ -50,15 +50,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--cache", type=Path, default=TOP / "build/mutants", help="folder of what the tests cover")
     parser.add_argument("tests", nargs="*", default=TESTS, help="files or folders of tests (%(default)s)")
     given = parser.parse_args(argv)
-    drawn = draw(given.count, given.seed, given.room)
-    data = measured(given.tests, given.cache, given.workers)
+    drawn = draw_mutants(given.count, given.seed, given.room)
+    data = measure_coverage(given.tests, given.cache, given.workers)
     write(f"the tests run {share_of(data):.1f} % of the lines and branches, the tools' apart")
-    fates = judged(drawn, covering(data), given.workers)
+    fates = judge_mutants(drawn, index_coverage(data), given.workers)
     write(report(fates))
     return 0
 
 
-def draw(count: int, seed: int, room: str) -> list[Mutant]:
+def draw_mutants(count: int, seed: int, room: str) -> list[Mutant]:
     """Faults, of each room about as many as its share of all that could be made.
 
     Each is drawn or not for itself, so that most are the same ones after a change of the product.
@@ -68,7 +68,7 @@ def draw(count: int, seed: int, room: str) -> list[Mutant]:
     return sorted(drawn, key=lambda each: (each.path, each.line))
 
 
-def measured(tests: Sequence[str], cache: Path, workers: int) -> Path:
+def measure_coverage(tests: Sequence[str], cache: Path, workers: int) -> Path:
     """The file of which lines and branches each test runs in its own process; beside it stands how long each took."""
     files = [*modules(TOP), *sorted((TOP / "tests").rglob("*.py"))]
     sources = [path.read_bytes() for path in files]
@@ -98,7 +98,7 @@ def share_of(data: Path) -> float:
         return stored.report(file=nowhere, omit=[f"{data.with_suffix('')}/tools/*"])
 
 
-def covering(data: Path) -> Lines:
+def index_coverage(data: Path) -> Lines:
     """The tests that run each line, those first that run the least else: they are about it."""
     tree = os.path.realpath(data.with_suffix(""))
     durations = data.with_suffix(".jsonl").read_text(encoding="utf-8").splitlines()
@@ -114,7 +114,7 @@ def covering(data: Path) -> Lines:
     return {place: _in_time(sorted(tests, key=lambda test: breadth[test]), seconds) for place, tests in found.items()}
 
 
-def judged(drawn: Sequence[Mutant], covering: Lines, workers: int) -> dict[Mutant, str]:
+def judge_mutants(drawn: Sequence[Mutant], covering: Lines, workers: int) -> dict[Mutant, str]:
     """What becomes of each fault; a line for each is printed as it is known."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as place, ThreadPoolExecutor(workers) as pool:
         trees: SimpleQueue[Path] = SimpleQueue()
@@ -124,7 +124,7 @@ def judged(drawn: Sequence[Mutant], covering: Lines, workers: int) -> dict[Mutan
         def fate(mutant: Mutant) -> str:
             tree = trees.get()
             try:
-                result = tried(mutant, covering.get((mutant.path, mutant.line), ()), tree)
+                result = try_mutant(mutant, covering.get((mutant.path, mutant.line), ()), tree)
             finally:
                 trees.put(tree)
             write(f"{result:8} {mutant}")
@@ -133,13 +133,13 @@ def judged(drawn: Sequence[Mutant], covering: Lines, workers: int) -> dict[Mutan
         return dict(zip(drawn, pool.map(fate, drawn), strict=True))
 
 
-def tried(mutant: Mutant, tests: Sequence[str], tree: Path) -> str:
+def try_mutant(mutant: Mutant, tests: Sequence[str], tree: Path) -> str:
     """Whether tests fail, or hang, with this fault in a copy of the tree."""
     if not tests:
         return OUT_OF_REACH
     path = tree / mutant.path
     source = path.read_bytes()
-    path.write_bytes(applied(mutant, source))
+    path.write_bytes(apply_mutant(mutant, source))
     try:
         return _fate((*PYTEST, "no:xdist", "-x", *tests), tree)
     finally:
@@ -162,9 +162,9 @@ def _in_time(tests: Iterable[str], seconds: Mapping[str, float]) -> list[str]:
     """The first of these tests, fastest first, of which `MOST_S` is enough for all."""
     found, left_s = list[str](), MOST_S
     for test in tests:
-        if seconds[test] * BUSY < left_s and len(found) < MOST_TESTS:
+        if seconds[test] * BUSY_FACTOR < left_s and len(found) < MOST_TESTS:
             found.append(test)
-            left_s -= seconds[test] * BUSY
+            left_s -= seconds[test] * BUSY_FACTOR
     return sorted(found, key=lambda test: seconds[test])
 
 

@@ -35,7 +35,7 @@ OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
     ast.RShift: ast.LShift,
 }
 TWINS = {"min": "max", "max": "min", "any": "all", "all": "any"}
-UNSEEN = {"log", "warnings"}  #: calls of these are for people: a test need not notice that one is missing
+UNSEEN_MODULES = {"log", "warnings"}  #: calls of these are for people: a test need not notice that one is missing
 
 FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
 Node = TypeVar("Node", bound=ast.AST)
@@ -96,7 +96,7 @@ def mutants(path: Path, top: Path) -> list[Mutant]:
     return found
 
 
-def applied(mutant: Mutant, source: bytes) -> bytes:
+def apply_mutant(mutant: Mutant, source: bytes) -> bytes:
     """The module with this fault."""
     begin, end = mutant.span
     return source[:begin] + mutant.new.encode() + source[end:]
@@ -164,22 +164,22 @@ def _condition(node: ast.If | ast.IfExp | ast.While) -> Iterator[Change]:
         yield node.test, ast.UnaryOp(ast.Not(), node.test)
 
 
-def _returned(node: ast.Return) -> Iterator[Change]:
+def _change_return(node: ast.Return) -> Iterator[Change]:
     if node.value is not None and not (isinstance(node.value, ast.Constant) and node.value.value is None):
         yield node, ast.Return(ast.Constant(None))
 
 
-def _called(node: ast.Expr) -> Iterator[Change]:
-    if isinstance(node.value, ast.Call) and ast.unparse(node.value.func).partition(".")[0] not in UNSEEN:
+def _change_call(node: ast.Expr) -> Iterator[Change]:
+    if isinstance(node.value, ast.Call) and ast.unparse(node.value.func).partition(".")[0] not in UNSEEN_MODULES:
         yield node, None
 
 
-def _assigned(node: ast.Assign) -> Iterator[Change]:
+def _change_assignment(node: ast.Assign) -> Iterator[Change]:
     if isinstance(node.targets[0], ast.Attribute | ast.Subscript):
         yield node, None
 
 
-def _left_out(node: ast.stmt) -> Iterator[Change]:
+def _leave_out(node: ast.stmt) -> Iterator[Change]:
     yield node, None
 
 
@@ -192,10 +192,10 @@ CHANGES: dict[Any, Callable[[Any], Iterator[Change]]] = {
     ast.Constant: _constant,
     ast.Call: _twin,
     (ast.If, ast.IfExp, ast.While): _condition,
-    ast.Return: _returned,
-    ast.Expr: _called,
-    ast.Assign: _assigned,
-    (ast.AugAssign, ast.Raise, ast.Continue, ast.Break, ast.Delete): _left_out,
+    ast.Return: _change_return,
+    ast.Expr: _change_call,
+    ast.Assign: _change_assignment,
+    (ast.AugAssign, ast.Raise, ast.Continue, ast.Break, ast.Delete): _leave_out,
 }
 
 

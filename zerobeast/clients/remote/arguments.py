@@ -23,7 +23,7 @@ def autoreset_mode_of(name: str | AutoresetMode) -> AutoresetMode:
     raise ConfigError(argument="autoreset_mode", value=name, expected=", ".join(mode.name for mode in AutoresetMode))
 
 
-def checked_seeds(seed: Any, num_envs: int) -> EnvSeeds:
+def check_seeds(seed: Any, num_envs: int) -> EnvSeeds:
     """The seeds as Python integers, which can be sent."""
     is_list = isinstance(seed, Sequence | np.ndarray)
     seeds = list(seed) if is_list else [seed]

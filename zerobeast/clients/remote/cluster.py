@@ -16,11 +16,11 @@ from zerobeast.clients.env_session import EnvAnswer, Episodes, Infos, Mask, fill
 from zerobeast.clients.remote.part import ClusterPart
 from zerobeast.clients.remote.spaces import put
 from zerobeast.clients.remote.vector_env import RowsVectorEnv
-from zerobeast.common.errors import ConfigError, PeerLost, Refused
+from zerobeast.common.errors import ConfigError, PeerLost, RequestRefused
 from zerobeast.common.transport import Context, Poller
 from zerobeast.common.wire import MAX_ENV_SEED, EnvSeeds, action_record, short, step_record
 from zerobeast.common.wire.messages import Reason
-from zerobeast.common.wire.seeds import of_part
+from zerobeast.common.wire.seeds import slice_seeds
 
 OnLoss = Literal["mask", "remake"]
 
@@ -68,7 +68,7 @@ class ClusterFleet:
         self._resets_all = mask is None
         for part in self._parts:
             if mask is None or mask[part.slot].any():
-                part_seed = _seed(seed, part.slot) if isinstance(seed, int) else of_part(seed, part.slot)
+                part_seed = _seed(seed, part.slot) if isinstance(seed, int) else slice_seeds(seed, part.slot)
                 part.begin_reset(part_seed, options, None if mask is None else mask[part.slot])
 
     def begin_step(self, actions: Any) -> None:
@@ -91,7 +91,9 @@ class ClusterFleet:
             self._wait()
         refusals = []
         for part in self._parts:
-            failed = isinstance(part.refusal, Refused) and part.refusal.reason == Reason.ENVIRONMENT  # a valid request
+            failed = (
+                isinstance(part.refusal, RequestRefused) and part.refusal.reason == Reason.ENVIRONMENT
+            )  # a valid request
             if part.asked:
                 name, waited_s = "" if self._resets_all else "step_", round(time.monotonic() - self._began, 1)
                 part.lose(PeerLost(f"{part.complaint(waited_s)}: {name}timeout_s is {self._limit_s:g}"))
@@ -102,7 +104,7 @@ class ClusterFleet:
         if refusals:
             raise refusals[0]
         self._check_that_one_is_here()
-        return self._merged()
+        return self._merge()
 
     def close(self) -> None:
         """Send BYE to all env-servers."""
@@ -166,7 +168,7 @@ class ClusterFleet:
             what = f"none of {len(self._endpoints)} env-servers has answered for {now - self._here_at:.0f} s"
             raise PeerLost(f"{what}, the last trouble: {self._parts[0].trouble}")
 
-    def _merged(self) -> EnvAnswer:
+    def _merge(self) -> EnvAnswer:
         rows, lost = self._rows.copy(), np.zeros(self._num_envs, np.bool_)
         infos: Infos = {}
         episodes: Episodes = []

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from zerobeast.clients.env_session import Infos, Mask
-from zerobeast.common.wire import EnvSpec, by_array, nested
+from zerobeast.common.wire import EnvSpec, iterate_arrays, nest_values
 from zerobeast.common.wire.stacks import push_frames
 
 
@@ -25,7 +25,7 @@ class Observations:
           chosen: [N] whose frames to take.
           first: [N] which environments begin an episode.
         """
-        for kept, (space, values) in zip(self._arrays, by_array(self._space, rows["obs"]), strict=True):
+        for kept, (space, values) in zip(self._arrays, iterate_arrays(self._space, rows["obs"]), strict=True):
             column = space.own(values)
             if self._stacked:
                 push_frames(kept, column, chosen, first)
@@ -34,13 +34,13 @@ class Observations:
 
     def all(self) -> Any:
         """Copies of all observations, [N, ...] each, nested as gymnasium does."""
-        return nested(self._space, iter([array.copy() for array in self._arrays]), tuples=True)
+        return nest_values(self._space, iter([array.copy() for array in self._arrays]), tuples=True)
 
     def each(self, chosen: Mask) -> NDArray[np.object_]:
         """[N] observations of single environments, None for those not chosen, as in gymnasium's `final_obs`."""
         found = np.full(len(chosen), None, dtype=object)
         for i in np.flatnonzero(chosen):
-            found[i] = nested(self._space, iter([array[i].copy() for array in self._arrays]), tuples=True)
+            found[i] = nest_values(self._space, iter([array[i].copy() for array in self._arrays]), tuples=True)
         return found
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.clients.env_session import EnvAnswer, EnvSource, Episodes, Infos, Mask, fill_actions
-from zerobeast.clients.remote.arguments import MASK, autoreset_mode_of, checked_seeds, gymnasium_spec, refuse_mask
+from zerobeast.clients.remote.arguments import MASK, autoreset_mode_of, check_seeds, gymnasium_spec, refuse_mask
 from zerobeast.clients.remote.spaces import Observations, select
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.transport import Context
@@ -89,7 +89,7 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
           PeerLost: no answer in time.
         """
         self._expect_nothing_begun()
-        seeds = checked_seeds(seed, self.num_envs)
+        seeds = check_seeds(seed, self.num_envs)
         rest = dict(options or {})
         mask = rest.pop(MASK, None)
         if mask is not None:

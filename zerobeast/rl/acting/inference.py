@@ -26,13 +26,13 @@ from zerobeast.common.wire import EnvSpec, act_record, step_record
 from zerobeast.rl.acting.slots import WORD, SlotState
 from zerobeast.rl.nets import Network, StepInput
 from zerobeast.rl.nets.checkpoint import load_model
-from zerobeast.rl.nets.weights import as_kept as kinds_of
 from zerobeast.rl.nets.weights import flatten, layout_id, load_flat
+from zerobeast.rl.nets.weights import module_dtypes as kinds_of
 from zerobeast.rl.ops.columns import columns
 from zerobeast.rl.ops.tree import first_rows, tree_map
 from zerobeast.rl.protocol import Algorithm, Sampling
 
-LATE = 2**62  #: agent steps after which no algorithm takes random first steps
+LATE_STEP = 2**62  #: agent steps after which no algorithm takes random first steps
 
 
 class _Steps(NamedTuple):
@@ -152,7 +152,7 @@ class Inference:
         with self._on_stream():
             net = self.algorithm.network()
             load_model(path, net, model, "expected that of this run")
-            net.agent_steps.fill_(LATE)
+            net.agent_steps.fill_(LATE_STEP)
             net = net.to(self.device).eval()
             net.lower(self._dtype)
             self._opponents[number], self._greedy = net, greedy

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zerobeast.common.wire import EnvSpec, RecordSpec, nested
+from zerobeast.common.wire import EnvSpec, RecordSpec, nest_values
 from zerobeast.common.wire.spaces import field_of
-from zerobeast.rl.ops.columns import columns, observed, torch_dtype
+from zerobeast.rl.ops.columns import columns, read_observations, torch_dtype
 from zerobeast.rl.ops.tree import leaves, tree_map
 
 WORD = 8  #: bytes: fields of a row are padded to it, so frames move in 64-bit words
@@ -60,7 +60,7 @@ class SlotState:
         self._frames = torch.zeros(0, kept, self.words, dtype=torch.int64, device=device)
         self._age = torch.zeros(0, dtype=torch.int64, device=device)
         empty = (torch.zeros(0, *a.shape, dtype=torch_dtype(a.dtype), device=device) for a in env.action.arrays)
-        self._action = nested(env.action, empty)
+        self._action = nest_values(env.action, empty)
         self._core = torch.zeros(0, core_size, device=device)
         self._gathered = torch.zeros(max_rows * kept, self.words, dtype=torch.int64, device=device)
         self._steps_back = torch.arange(kept - 1, -1, -1, device=device)  # of each place in a stack, oldest first
@@ -75,9 +75,9 @@ class SlotState:
         if size <= self.size:
             return
         self.size = max(size, self.size * 3 // 2)
-        self._frames, self._age = _grown(self._frames, self.size), _grown(self._age, self.size)
-        self._action = tree_map(lambda entries: _grown(entries, self.size), self._action)
-        self._core = _grown(self._core, self.size)
+        self._frames, self._age = _grow(self._frames, self.size), _grow(self._age, self.size)
+        self._action = tree_map(lambda entries: _grow(entries, self.size), self._action)
+        self._core = _grow(self._core, self.size)
 
     def push(self, slots: Tensor, frames: Tensor, first: Tensor) -> Any:
         """Add the newest frames and return the stacks that end with them.
@@ -119,10 +119,10 @@ class SlotState:
             _put(self._core, slots, core)
 
     def _typed(self, words: Tensor) -> Any:
-        return observed(self._space, columns(words.view(torch.uint8)[:, : self._frame.itemsize], self._frame))
+        return read_observations(self._space, columns(words.view(torch.uint8)[:, : self._frame.itemsize], self._frame))
 
 
-def _grown(tensor: Tensor, size: int) -> Tensor:
+def _grow(tensor: Tensor, size: int) -> Tensor:
     larger = tensor.new_zeros(size, *tensor.shape[1:])
     larger[: len(tensor)] = tensor
     return larger

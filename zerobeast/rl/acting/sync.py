@@ -11,7 +11,7 @@ import math
 from typing import Any, NamedTuple
 
 from zerobeast.common.errors import RemoteProtocolError
-from zerobeast.common.settings.sync_rule import ALWAYS, Rule
+from zerobeast.common.settings.sync_rule import ALWAYS_RULE, Rule
 from zerobeast.common.wire.messages import Header
 
 SILENCE_S = 30.0  #: after this long without news, take any version that arrives
@@ -53,7 +53,7 @@ class Sync:
       publish_every: the learner's.
     """
 
-    def __init__(self, rule: Rule = ALWAYS, acting: int = 0, publish_every: int = 1) -> None:
+    def __init__(self, rule: Rule = ALWAYS_RULE, acting: int = 0, publish_every: int = 1) -> None:
         self.rule, self._acting, self._every = rule, acting, publish_every
         self._epoch = 0  #: of the learner whose weights act
         self._version, self._taken_at = -1, -math.inf  #: of the weights that act
@@ -72,7 +72,7 @@ class Sync:
         """Agent steps of the run, by the newest announcement of the learner whose weights act; 0: there is none."""
         return self._news.agent_steps if self._announced_epoch == self._epoch else 0
 
-    def heard(self, header: Header, now: float) -> None:
+    def note_news(self, header: Header, now: float) -> None:
         """Take note of NEWS.
 
         Raises:
@@ -92,7 +92,7 @@ class Sync:
             return False
         return now - self._news_at > SILENCE_S or (self._behind > 0 and self._due(value, now))
 
-    def took(self, epoch: int, version: int, n_bytes: int, now: float) -> None:
+    def note_taken(self, epoch: int, version: int, n_bytes: int, now: float) -> None:
         """Count a version of `n_bytes` that acts from now on."""
         self._epoch, self._version, self._n_bytes, self._taken_at = epoch, version, n_bytes, now
         self._news_at = max(self._news_at, now)

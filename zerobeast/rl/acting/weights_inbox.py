@@ -203,7 +203,7 @@ class WeightsInbox:
                 incoming = self._weights.take(now)
                 if incoming is None:
                     break
-                if self._wanted(incoming.header, found):
+                if self._wants(incoming.header, found):
                     found = None  # whatever was in the buffer is overwritten
                     self._take(incoming)
                     found = incoming.header
@@ -228,7 +228,7 @@ class WeightsInbox:
                     return
                 if incoming.header.kind is not Kind.NEWS:
                     raise RemoteProtocolError(f"{incoming.header.kind.name} is no news of weights", "kind")
-                self.sync.heard(incoming.header, now)
+                self.sync.note_news(incoming.header, now)
             except RemoteProtocolError as error:
                 self._news.refuse(error)
 
@@ -236,10 +236,10 @@ class WeightsInbox:
         if epoch != self._epoch:
             self._past_epochs.append(self._epoch)
         self._epoch, self.version, self.is_local, self.complaint = epoch, version, is_local, ""
-        self.sync.took(epoch, version, self._buffer.nbytes, now)
+        self.sync.note_taken(epoch, version, self._buffer.nbytes, now)
         return weights
 
-    def _wanted(self, header: Header, found: Header | None) -> bool:
+    def _wants(self, header: Header, found: Header | None) -> bool:
         """Whether to read this version's bytes; raises RemoteProtocolError if they cannot be used.
 
         A learner that has ended cannot come back through versions that still waited here.

@@ -57,11 +57,11 @@ class Batch(NamedTuple):
         copied: Batch = tree_map(torch.clone, self)
         return copied
 
-    def packed(self, frame_stack: int) -> Batch:
+    def pack(self, frame_stack: int) -> Batch:
         """A copy that takes as little memory as possible: it holds each frame once."""
         return self._replace(obs=self.obs if frame_stack == 1 else tree_map(single_frames, self.obs)).copy()
 
-    def unpacked(self) -> Batch:
+    def unpack(self) -> Batch:
         """The batch that was packed, bit for bit."""
         k = len(leaves(self.obs)[0]) - len(self.first) + 1
         if k == 1:
@@ -78,13 +78,13 @@ class Batch(NamedTuple):
         return map(self.pick, torch.arange(self.mask.shape[1], device=self.mask.device).view(-1, 1))
 
     @staticmethod
-    def joined(batches: Sequence[Batch]) -> Batch:
+    def join(batches: Sequence[Batch]) -> Batch:
         """All rows of batches with the same number of steps, in this order."""
         first, *others = batches
         return first._by_row(lambda entry, at, *more: torch.cat([entry, *more], at), *others)
 
     @classmethod
-    def restored(cls, entries: dict[str, Any], device: torch.device) -> Batch:
+    def restore(cls, entries: dict[str, Any], device: torch.device) -> Batch:
         """A batch that was saved as `_asdict()`, on a device."""
         restored: Batch = tree_map(lambda entry: entry.to(device), cls(**entries))
         return restored

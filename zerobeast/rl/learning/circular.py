@@ -47,4 +47,4 @@ class Circular:
     def load(self, state: list[dict[str, Any]]) -> None:
         """Hold these batches, as if nothing had been added since."""
         self.held.clear()
-        self.held.extendleft(Batch.restored(entries, self._device) for entries in reversed(state))
+        self.held.extendleft(Batch.restore(entries, self._device) for entries in reversed(state))

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from zerobeast.common.errors import CheckpointError, Diverged
+from zerobeast.common.errors import CheckpointError, TrainingDiverged
 from zerobeast.common.settings import RunConfig
 from zerobeast.rl.nets import autocast, pick_dtype
 from zerobeast.rl.ops import ranks
@@ -25,7 +25,7 @@ from zerobeast.rl.ops.optim import Adam, RMSprop, RMSPropTF1
 from zerobeast.rl.protocol import Learned, Metrics
 from zerobeast.rl.settings import LearnerSettings
 
-PLAIN = 1e18  #: its square is far below the largest float32, 3.4e38
+SAFE_MAGNITUDE = 1e18  #: its square is far below the largest float32, 3.4e38
 CLIP_MARGIN = 1e-6  #: torch adds this to the norm; if the sum is within the limit, clipping would multiply by 1
 
 
@@ -86,8 +86,8 @@ class GradientDescent:
             for group in self.optimizer.param_groups:
                 group["lr"] = learning_rate
             self.optimizer.step()
-            if not squares_finite(self._parameters):
-                raise Diverged("a step of the optimiser made weights that overflow", self._rate)
+            if not are_squares_finite(self._parameters):
+                raise TrainingDiverged("a step of the optimiser made weights that overflow", self._rate)
         self.optimizer.zero_grad(set_to_none=True)
         return Step(applied, loss_value, norm_value, learning_rate)
 
@@ -116,7 +116,7 @@ class GradientDescent:
 
 
 @torch.no_grad()
-def squares_finite(tensors: Iterable[Tensor]) -> bool:
+def are_squares_finite(tensors: Iterable[Tensor]) -> bool:
     """Whether the square of every entry of every tensor is finite; results computed from larger entries are not.
 
     No entry is larger than the norm of all, so the norm nearly always decides: 0.02 ms for 0.15 million entries on a
@@ -124,12 +124,12 @@ def squares_finite(tensors: Iterable[Tensor]) -> bool:
     for once or twice.
     """
     some = [tensor for tensor in tensors if tensor.numel()]
-    if not some or float(get_total_norm(some)) < PLAIN:
+    if not some or float(get_total_norm(some)) < SAFE_MAGNITUDE:
         return True
     return bool(torch.cat([torch.stack(tensor.aminmax()).float() for tensor in some]).square().isfinite().all())
 
 
-def summary(steps: Sequence[tuple[Step, Metrics]]) -> Learned:
+def summarize_steps(steps: Sequence[tuple[Step, Metrics]]) -> Learned:
     """The result of a batch: its last applied step, and the means of the metrics of all applied steps."""
     applied = [(step, metrics) for step, metrics in steps if step.applied]
     _, loss, norm, rate = applied[-1][0] if applied else (False, 0.0, 0.0, 0.0)

@@ -16,7 +16,7 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import EnvSpec, Origin, PolicySpec, rollout_record
 from zerobeast.rl.data import Pace, Rollouts
-from zerobeast.rl.learning.gradient_descent import Step, summary
+from zerobeast.rl.learning.gradient_descent import Step, summarize_steps
 from zerobeast.rl.learning.parts import Parts
 from zerobeast.rl.ops import ranks
 from zerobeast.rl.protocol import Credit, Learned, Metrics
@@ -26,7 +26,7 @@ from zerobeast.rl.replay.spans import S
 from zerobeast.rl.replay_settings import ReplaySettings
 
 
-class Updated(NamedTuple):
+class UpdateResult(NamedTuple):
     """The result of one update."""
 
     step: Step  #: the optimiser step whose loss and learning rate are reported
@@ -63,10 +63,10 @@ class ReplayLearning(Parts, ABC, Generic[S]):
         first_priorities: Callable[[S], Tensor] | None = None,
     ) -> None:
         assert isinstance(config.algorithm, ReplaySettings), "which the algorithm has"
-        settings = share(config.algorithm, config.section)
+        settings = divide_replay(config.algorithm, config.section)
         record = rollout_record(env, policy, config.learner.unroll_length)
-        seed = ranks.seed(config.seed)
-        self._replay = Replay(place_of(config.store), record, env, items, settings, seed, device, first_priorities)
+        seed = ranks.rank_seed(config.seed)
+        self._replay = Replay(replay_folder(config.store), record, env, items, settings, seed, device, first_priorities)
         self._settings, self._total_steps = settings, config.total_steps
         self._unroll_length = config.learner.unroll_length
         self.pace = Pace(settings.samples_per_insert, settings.replay_min_size)
@@ -88,7 +88,7 @@ class ReplayLearning(Parts, ABC, Generic[S]):
     def step(self, agent_steps: int) -> Learned:
         """Draw and learn, `updates_per_step` times."""
         done = [self._update(agent_steps) for _ in range(self._settings.updates_per_step)]
-        return summary([(each.step, each.metrics) for each in done])
+        return summarize_steps([(each.step, each.metrics) for each in done])
 
     def recovered(self) -> Sequence[Origin]:
         """Rows in the file that are newer than the checkpoint."""
@@ -97,7 +97,7 @@ class ReplayLearning(Parts, ABC, Generic[S]):
         return rows
 
     @abstractmethod
-    def update(self, batch: S, weights: Tensor, agent_steps: int) -> Updated:
+    def update(self, batch: S, weights: Tensor, agent_steps: int) -> UpdateResult:
         """Learn from the drawn items.
 
         Args:
@@ -106,7 +106,7 @@ class ReplayLearning(Parts, ABC, Generic[S]):
           agent_steps: of the run so far.
         """
 
-    def _update(self, agent_steps: int) -> Updated:
+    def _update(self, agent_steps: int) -> UpdateResult:
         drawn = self._replay.draw(self._settings.batch_size, self._beta(agent_steps))
         updated = self.update(drawn.batch, drawn.weights, agent_steps)
         self.pace.sample(updated.transitions)
@@ -121,7 +121,7 @@ class ReplayLearning(Parts, ABC, Generic[S]):
         return start + (1.0 - start) * min(1.0, agent_steps / self._total_steps)
 
 
-def share(settings: ReplaySettings, name: str) -> ReplaySettings:
+def divide_replay(settings: ReplaySettings, name: str) -> ReplaySettings:
     """The settings of one rank's replay: sizes in them are those of all ranks together.
 
     Raises:
@@ -136,6 +136,6 @@ def share(settings: ReplaySettings, name: str) -> ReplaySettings:
     return settings.model_copy(update={size: -(-of_all // n) for size, of_all in sizes.items()})
 
 
-def place_of(store: Path) -> Path:
+def replay_folder(store: Path) -> Path:
     """The folder of this rank's replay, in that of a run's."""
     return store / f"rank-{ranks.rank()}" if ranks.rank() else store

@@ -14,7 +14,7 @@ from zerobeast.rl.settings import ActorCriticSettings, LearnerSettings
 CLIP = 10.0  #: limit on rewards in units of the deviation of returns
 
 
-def shaped(rewards: Tensor, settings: LearnerSettings) -> Tensor:
+def shape_rewards(rewards: Tensor, settings: LearnerSettings) -> Tensor:
     """Rewards as the learner uses them: scaled, then clipped.
 
     `soft_asymmetric` is the optimistic asymmetric clipping of IMPALA's runs on DMLab (Espeholt et al. 2018, figure D.1)
@@ -47,7 +47,7 @@ def estimate(
       log_rhos: [T, B] log-ratios of the policy being evaluated to the behaviour policy, without gradient.
       scale: converts rewards to the units that `values` are in; None: they are in units of rewards.
     """
-    rewards = shaped(batch.reward[1:], settings)
+    rewards = shape_rewards(batch.reward[1:], settings)
     return vtrace(
         log_rhos=log_rhos,
         discounts=discounts(batch, settings.discount),

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, normalize
 
 from zerobeast.common.settings import RunConfig
-from zerobeast.common.wire import ArraySpace, EnvSpec, nested
+from zerobeast.common.wire import ArraySpace, EnvSpec, nest_values
 from zerobeast.rl.learning import GradientDescent
 from zerobeast.rl.learning.parts import Parts
 from zerobeast.rl.nets.body import Body
@@ -21,10 +21,10 @@ from zerobeast.rl.ops.tree import leaves, tree_map
 from zerobeast.rl.settings import LearnerSettings
 
 MINIBATCH = 128  #: observations at once, at most
-PROJECTED = 64  #: width of what the loss compares
+PROJECTION_WIDTH = 64  #: width of what the loss compares
 NOISE = 0.1  #: deviation of the noise, in that of the values of a minibatch
-CUT = 0.5  #: side of the cutout, in that of the image
-DROPPED = 0.2  #: of what is no image, the share of numbers that are set to 0
+CUTOUT_SIDE = 0.5  #: side of the cutout, in that of the image
+DROPOUT_SHARE = 0.2  #: of what is no image, the share of numbers that are set to 0
 
 
 class Contrastive(Parts):
@@ -41,7 +41,7 @@ class Contrastive(Parts):
         self._space, self._body, self._settings, self._device = env.obs, body, config.memory, device
         encoder = body.torsos[0]
         width: int = encoder.out_size  # type: ignore[assignment]  # it is a `Torso`
-        self._head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, PROJECTED)).to(device)
+        self._head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, PROJECTION_WIDTH)).to(device)
         pace = LearnerSettings(
             learning_rate=config.memory.contrastive_rate, schedule="constant", epsilon=1e-8, max_grad_norm=40.0
         )
@@ -73,7 +73,7 @@ class Contrastive(Parts):
 
     def _view(self, obs: Any) -> Any:
         pairs = zip(leaves(obs), self._space.arrays, strict=True)
-        return nested(self._space, (augmented(entries, space) for entries, space in pairs))
+        return nest_values(self._space, (augment(entries, space) for entries, space in pairs))
 
 
 def nt_xent(ours: Tensor, theirs: Tensor, temperature: float, alike: Tensor | None = None) -> Tensor:
@@ -98,7 +98,7 @@ def nt_xent(ours: Tensor, theirs: Tensor, temperature: float, alike: Tensor | No
     return cross_entropy(likeness, positives, reduction="none").view(2, n).mean(0)
 
 
-def augmented(array: Tensor, space: ArraySpace) -> Tensor:
+def augment(array: Tensor, space: ArraySpace) -> Tensor:
     """[1, n, (k,) *frame] with Gaussian noise, as float32, and a part set to 0.
 
     Whole numbers that are no image get no noise, and choices stay as they are.
@@ -106,18 +106,18 @@ def augmented(array: Tensor, space: ArraySpace) -> Tensor:
     if space.kind != "box":
         return array
     if space.image_size is None and not array.is_floating_point():
-        return array.masked_fill(torch.rand(array.shape, device=array.device) < DROPPED, 0)
+        return array.masked_fill(torch.rand(array.shape, device=array.device) < DROPOUT_SHARE, 0)
     noisy = array.float()
     noisy = noisy + NOISE * noisy.std() * torch.randn_like(noisy)
     if space.image_size is None:
-        return noisy.masked_fill(torch.rand_like(noisy) < DROPPED, 0.0)
+        return noisy.masked_fill(torch.rand_like(noisy) < DROPOUT_SHARE, 0.0)
     axes = (-2, -1) if space.channels_first else (-3, -2)
     inside = torch.ones(1, dtype=torch.bool, device=array.device)
     for axis in axes:
         side = array.shape[axis]
-        first = torch.rand(array.shape[1], 1, device=array.device) * (side * (1 - CUT))
+        first = torch.rand(array.shape[1], 1, device=array.device) * (side * (1 - CUTOUT_SIDE))
         place = torch.arange(side, device=array.device) + 0.5
         shape = [1, array.shape[1], *[1] * (array.ndim - 2)]
         shape[axis] = side
-        inside = inside & ((place >= first) & (place < first + side * CUT)).view(shape)
+        inside = inside & ((place >= first) & (place < first + side * CUTOUT_SIDE)).view(shape)
     return noisy.masked_fill(inside, 0.0)

@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zerobeast.common.errors import ConfigError, raising
+from zerobeast.common.errors import ConfigError, raise_as
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import Origin
 from zerobeast.rl.data import Batch, Pace, Rollouts
-from zerobeast.rl.learning.returns import discounts, shaped
+from zerobeast.rl.learning.returns import discounts, shape_rewards
 from zerobeast.rl.memory.contrastive import MINIBATCH, Contrastive
-from zerobeast.rl.memory.memory import Entry, Memory, Step, restored, saved, stacked
+from zerobeast.rl.memory.memory import Entry, Memory, Step, pack_entries, stack_entries, unpack_entries
 from zerobeast.rl.memory.rarity import Familiar, priorities, signal_of
 from zerobeast.rl.nets import Network
 from zerobeast.rl.nets.body import Body
@@ -88,7 +88,7 @@ class MemoryLearning:
 
     def add(self, rollouts: Rollouts, agent_steps: int) -> None:
         """Hand over the rollouts, and those that are remembered."""
-        self._learning.add(self._joined(rollouts), agent_steps)
+        self._learning.add(self._join_remembered(rollouts), agent_steps)
         if self.credit == "after_store":  # the rows may be reused from now on
             self._take(rollouts.batch)
         else:
@@ -114,8 +114,8 @@ class MemoryLearning:
     def state(self) -> dict[str, Any]:
         """The training state of the algorithm, and that of the memory without its contents."""
         own = {
-            "familiar": saved(self._familiar),
-            "remembered": saved(self._remembered.entries),
+            "familiar": pack_entries(self._familiar),
+            "remembered": pack_entries(self._remembered.entries),
             "batches": self._batches,
             "owed": self._owed,
             "contrastive": self._contrastive and self._contrastive.state(),
@@ -126,13 +126,13 @@ class MemoryLearning:
         """Continue from `state`, with the newest entries if there is less room."""
         self._learning.load({name: entry for name, entry in state.items() if name != STATE})
         own, steps = state[STATE], self._config.learner.unroll_length
-        self._familiar = deque([*restored(own["familiar"], self._device, steps)][-self._settings.familiar :])
-        self._remembered.restore(restored(own["remembered"], self._device, steps))
+        self._familiar = deque([*unpack_entries(own["familiar"], self._device, steps)][-self._settings.familiar :])
+        self._remembered.restore(unpack_entries(own["remembered"], self._device, steps))
         self._batches, self._owed = own["batches"], own["owed"]
         if self._contrastive and own["contrastive"]:
             self._contrastive.load(own["contrastive"])
 
-    def _joined(self, rollouts: Rollouts) -> Rollouts:
+    def _join_remembered(self, rollouts: Rollouts) -> Rollouts:
         """The rollouts, and as many remembered ones as `replay_share` requires; what rounding leaves out is owed."""
         share = self._settings.replay_share
         if not share or not self._remembered.entries:
@@ -140,7 +140,7 @@ class MemoryLearning:
         wanted = len(rollouts) * share / (1 - share) + self._owed
         drawn = [entry.rollout for entry in self._remembered.draw(round(wanted)) if entry.rollout is not None]
         self._owed = min(wanted - len(drawn), len(rollouts))
-        return rollouts.joined_by(Batch.joined(drawn).unpacked()) if drawn else rollouts
+        return rollouts.join_old(Batch.join(drawn).unpack()) if drawn else rollouts
 
     def _take(self, batch: Batch) -> None:
         """Remember steps of a batch, and now and then measure how rare they are."""
@@ -169,7 +169,7 @@ class MemoryLearning:
             numbers = (hidden[time, row], errors[time, row], returns[time, row], part.policy_version[time, row])
             rollout = None
             if self._settings.replay_share:
-                rollout = part.pick(torch.tensor([row], device=self._device)).packed(self._env.frame_stack)
+                rollout = part.pick(torch.tensor([row], device=self._device)).pack(self._env.frame_stack)
             yield Entry(Step(obs, *(number.clone() for number in numbers)), rollout)
 
     def returns(self, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -177,7 +177,7 @@ class MemoryLearning:
         settings = self._config.algorithm
         rewards, gamma = batch.reward[1:], 1.0
         if isinstance(settings, LearnerSettings):
-            rewards, gamma = shaped(rewards, settings), settings.discount
+            rewards, gamma = shape_rewards(rewards, settings), settings.discount
         discount = discounts(batch, gamma)
         returns, ahead = [], torch.zeros_like(rewards[0])
         for time in reversed(range(len(rewards))):
@@ -193,17 +193,17 @@ class MemoryLearning:
         Raises:
           ConfigError: the signal of another package fails.
         """
-        familiar = stacked(self._familiar)
+        familiar = stack_entries(self._familiar)
         if self._contrastive:
             self._learn(familiar.obs)
         features = self._features(familiar.obs)
         self._memory.contents.centre.copy_(features.mean(0))
         keys = self._memory.key(features)
         if self._remembered.entries:
-            self._remembered.rekey(self._memory.key(self._features(stacked(self._remembered.entries).obs)))
+            self._remembered.rekey(self._memory.key(self._features(stack_entries(self._remembered.entries).obs)))
         losses = torch.stack([entry.loss if entry.loss is not None else self._loss for entry in self._familiar])
         known = (losses, keys, familiar.td_error, familiar.return_to_go, familiar.version)
-        with raising(ConfigError, self._what):
+        with raise_as(ConfigError, self._what):
             scores = self._signal(Familiar(*(each.cpu() for each in known)))
         if not (isinstance(scores, Tensor) and scores.shape == losses.shape and scores.isfinite().all()):
             raise ConfigError(f"{self._what} returned {scores!r:.200}, expected {len(losses)} finite numbers")

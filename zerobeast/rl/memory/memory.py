@@ -87,30 +87,30 @@ class Memory:
         self.contents.clear(len(self.entries))
 
 
-def stacked(entries: Iterable[Entry]) -> Step:
+def stack_entries(entries: Iterable[Entry]) -> Step:
     """The steps, side by side."""
     steps: Step = tree_map(lambda *each: torch.stack(each), *(entry.step for entry in entries))
     return steps
 
 
-def saved(entries: Sequence[Entry]) -> dict[str, Any]:
+def pack_entries(entries: Sequence[Entry]) -> dict[str, Any]:
     """Entries for a checkpoint: few large tensors, since each tensor of a file takes time."""
     if not entries:
         return {}
     rollouts = [entry.rollout for entry in entries if entry.rollout is not None]
     unknown = torch.full_like(entries[0].step.state[:1], torch.nan)
     return {
-        "steps": stacked(entries)._asdict(),
+        "steps": stack_entries(entries)._asdict(),
         "losses": torch.stack([unknown[0] if entry.loss is None else entry.loss for entry in entries]),
         "keys": torch.stack([entry.key for entry in entries if entry.key is not None] or [unknown]),
         "with_key": [entry.key is not None for entry in entries],
         "priorities": [entry.priority for entry in entries],
-        "rollouts": Batch.joined(rollouts)._asdict() if rollouts else None,
+        "rollouts": Batch.join(rollouts)._asdict() if rollouts else None,
         "with_rollout": [entry.rollout is not None for entry in entries],
     }
 
 
-def restored(state: dict[str, Any], device: torch.device, steps: int) -> Iterator[Entry]:
+def unpack_entries(state: dict[str, Any], device: torch.device, steps: int) -> Iterator[Entry]:
     """Entries from a checkpoint, without rollouts of another length than `steps`: they fit no batch any more."""
     if not state:
         return

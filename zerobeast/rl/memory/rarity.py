@@ -62,7 +62,7 @@ def signal_of(memory: str) -> Signal:
     Raises:
       ConfigError: it is unknown, cannot be imported, or is no function.
     """
-    signal: Signal = plugins.find(MEMORIES, memory, "net.memory")
+    signal: Signal = plugins.find_part(MEMORIES, memory, "net.memory")
     if not callable(signal):
         raise ConfigError(path="net.memory", value=memory, expected=f"a function, got {type(signal).__name__}")
     return signal

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.errors import ConfigError, raising
+from zerobeast.common.errors import ConfigError, raise_as
 from zerobeast.common.settings import NetConfig, torso_of
 from zerobeast.common.wire import EnvSpec
 from zerobeast.rl.nets.actions import action_features
@@ -120,5 +120,5 @@ def make_body(config: NetConfig, env: EnvSpec, heads: int = 1, **more: bool) -> 
     make = torso_of(config.torso).load(config.torso)
     if not (isinstance(make, type) and issubclass(make, Body)):
         return Body(config, env, heads, **more)
-    with raising(ConfigError, f"net.torso {config.torso} cannot be made for {env.env_id}"):
+    with raise_as(ConfigError, f"net.torso {config.torso} cannot be made for {env.env_id}"):
         return make(config.model_copy(update={"torso": "auto"}), env, heads, **more)

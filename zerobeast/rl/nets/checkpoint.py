@@ -9,12 +9,20 @@ import torch
 from torch import nn
 
 from zerobeast.common.errors import CheckpointError, RemoteProtocolError
-from zerobeast.common.files.opening import opened
+from zerobeast.common.files.regular_files import open_regular
 
 CHECKPOINT_FORMAT = 6
 SAME_RUN = "continue with the settings it was made with, or use another name"
 #: what entries that are not what they should be raise; RuntimeError: torch, of tensors in their place
-UNREADABLE = (RemoteProtocolError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RuntimeError)
+UNREADABLE_ERRORS = (
+    RemoteProtocolError,
+    ArithmeticError,
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    RuntimeError,
+)
 DAMAGE = (errno.EIO, errno.EINVAL)  #: a bad sector; an impossible offset inside the file
 _SECTIONS = ("model", "learning", "counters", "config", "env", "policy", "rng", "statistics", "rollouts")
 
@@ -33,17 +41,17 @@ def load_checkpoint(path: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        state = _read(path)
+        state = _read_file(path)
     except OSError as error:
         kind = DamagedCheckpoint if error.errno in DAMAGE else CheckpointError
         raise kind(f"{path}: the checkpoint cannot be read: {error.strerror or error}") from error
     except Exception as error:  # whatever damaged or foreign bytes make zipfile and torch raise
         why = f"({type(error).__name__}): truncated, or written by another program"
         raise DamagedCheckpoint(f"{path}: not a whole checkpoint {why}") from error
-    return _judged(path, state)
+    return _check_outline(path, state)
 
 
-def _judged(path: Path, state: Any) -> dict[str, Any]:
+def _check_outline(path: Path, state: Any) -> dict[str, Any]:
     """A file's content if it has the outline of a checkpoint; its users judge the entries."""
     if not isinstance(state, dict) or "format" not in state:
         raise CheckpointError(f"{path}: not a checkpoint of this program: it has no entry 'format'")
@@ -57,8 +65,8 @@ def _judged(path: Path, state: Any) -> dict[str, Any]:
     return state
 
 
-def _read(path: Path) -> Any:
-    with opened(path) as file:
+def _read_file(path: Path) -> Any:
+    with open_regular(path) as file:
         with zipfile.ZipFile(file) as archive:  # torch writes checksums but does not verify them
             damaged = archive.testzip()
         if damaged is not None:
@@ -78,10 +86,10 @@ def load_model(path: Path, net: nn.Module, saved: dict[str, Any], way_out: str =
     for name in [*expected, *(name for name in shapes if name not in expected)]:
         theirs, ours = shapes.get(name), expected.get(name)
         if theirs != ours:
-            what = f"parameter {name!r} is {_shown(theirs)} there, but {_shown(ours)} in this run"
+            what = f"parameter {name!r} is {_format_shape(theirs)} there, but {_format_shape(ours)} in this run"
             raise CheckpointError(f"{path}: the checkpoint is of another architecture: {what}; {way_out}")
     net.load_state_dict(saved)
 
 
-def _shown(shape: tuple[int, ...] | None) -> str:
+def _format_shape(shape: tuple[int, ...] | None) -> str:
     return "absent" if shape is None else f"of shape {list(shape)}"

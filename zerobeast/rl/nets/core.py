@@ -23,7 +23,7 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.errors import ConfigError, concerning, raising
+from zerobeast.common.errors import ConfigError, name_subject, raise_as
 from zerobeast.common.settings import NetConfig, load_core
 from zerobeast.rl.nets.precision import autocast
 
@@ -87,9 +87,9 @@ def make_core(net: NetConfig, in_size: int) -> Core:
       ConfigError: it is unknown, cannot be made, or does not return finite numbers of its sizes.
     """
     what = f"net.core {net.core}"
-    with concerning("net.core", net.core):
+    with name_subject("net.core", net.core):
         make = load_core(net.core)
-        with raising(ConfigError, f"{what} cannot be made"):
+        with raise_as(ConfigError, f"{what} cannot be made"):
             core = make(net, in_size)
         if not isinstance(core, Core):
             raise ConfigError(f"{what} made {type(core).__name__}, expected a zerobeast.rl.nets.core.Core")
@@ -106,7 +106,7 @@ def make_core(net: NetConfig, in_size: int) -> Core:
 def _try(core: Core, in_size: int, what: str) -> None:
     """Raise ConfigError unless it unrolls two steps of two environments as it declares."""
     training = core.training
-    with raising(ConfigError, f"{what} cannot take a step"):
+    with raise_as(ConfigError, f"{what} cannot take a step"):
         never = torch.zeros(2, 2, dtype=torch.bool)
         found = core.eval()(torch.zeros(2, 2, in_size), never, torch.zeros(2, core.state_size))
     core.train(training)

@@ -23,12 +23,12 @@ from zerobeast.common.settings import NetConfig
 from zerobeast.rl.nets.precision import without_autocast
 
 TEMPERATURE = 0.1  #: of the weights
-EMPTY = -1e9  #: likeness of any key to a place without an entry, whose state is 0
-OF_CONTENTS = ".memory.contents."  #: in names of a state
+EMPTY_SIMILARITY = -1e9  #: likeness of any key to a place without an entry, whose state is 0
+CONTENTS_NAME = ".memory.contents."  #: in names of a state
 SEED = 0  #: of R, which every process makes for itself
 
 
-class Found(NamedTuple):
+class Retrieval(NamedTuple):
     """The k entries with the nearest keys, for each of n queries; empty places have no weight if there is any entry."""
 
     places: Tensor  #: [n, k] int64
@@ -42,7 +42,7 @@ class Contents(nn.Module):
     states: Tensor  #: [N, H] float32
     priorities: Tensor  #: [N] float32, in [0, 1]: how rare each one is
     versions: Tensor  #: [N] int64, the policy_version that wrote each one
-    absent: Tensor  #: [N] float32, 0 if there is an entry, else `EMPTY`
+    absent: Tensor  #: [N] float32, 0 if there is an entry, else `EMPTY_SIMILARITY`
     written: Tensor  #: [] int64, how many entries were ever written
     centre: Tensor  #: [E] float32
 
@@ -64,18 +64,21 @@ class Contents(nn.Module):
     def clear(self, start: int = 0) -> None:
         """Remove the entries from this place on."""
         self.states[start:] = 0.0
-        self.absent[start:] = EMPTY
+        self.absent[start:] = EMPTY_SIMILARITY
 
 
-def emptied(state: Any) -> Any:
+def clear_contents(state: Any) -> Any:
     """A state of modules, of any depth, with the contents of each episodic memory as they are at the start."""
     if not isinstance(state, Mapping):
         return state
-    return {name: _at_start(name, of) if OF_CONTENTS in f".{name}" else emptied(of) for name, of in state.items()}
+    return {
+        name: _initial_contents(name, of) if CONTENTS_NAME in f".{name}" else clear_contents(of)
+        for name, of in state.items()
+    }
 
 
-def _at_start(name: str, value: Tensor) -> Tensor:
-    return torch.full_like(value, EMPTY) if name.endswith("absent") else torch.zeros_like(value)
+def _initial_contents(name: str, value: Tensor) -> Tensor:
+    return torch.full_like(value, EMPTY_SIMILARITY) if name.endswith("absent") else torch.zeros_like(value)
 
 
 class EpisodicMemory(nn.Module):
@@ -103,12 +106,12 @@ class EpisodicMemory(nn.Module):
             return normalize((features.float() - self.contents.centre) @ self.projection, dim=-1)
 
     @torch.no_grad()
-    def retrieve(self, keys: Tensor) -> Found:
+    def retrieve(self, keys: Tensor) -> Retrieval:
         """The nearest entries of each of n keys [n, K]."""
         with without_autocast(keys.device):
             likeness = torch.addmm(self.contents.absent, keys, self.contents.keys.T)
         nearest = likeness.topk(self._neighbours, sorted=False)
-        return Found(nearest.indices, (nearest.values / TEMPERATURE).softmax(-1))
+        return Retrieval(nearest.indices, (nearest.values / TEMPERATURE).softmax(-1))
 
     def reinstate(self, features: Tensor) -> Tensor:
         """What the hidden states before steps gain, [T, B, E] -> [T, B, H]; with gradient of the gate alone."""

@@ -52,7 +52,7 @@ class Moments(nn.Module):
         mean = entries.mean(0)
         variance = (entries - mean).square_().mean(0)  # torch.var_mean takes six times as long along this axis
         own = torch.full_like(self.count, len(entries)), mean, variance
-        self.merge(*(own if self.alone else ranks.moments(*own, "statistics")))
+        self.merge(*(own if self.alone else ranks.merge_moments(*own, "statistics")))
 
     @torch.no_grad()
     def merge(self, count: Tensor, mean: Tensor, variance: Tensor) -> None:
@@ -139,5 +139,5 @@ class ObsNorm(nn.Module):
         """Add the observations of the copies `apart` of all ranks, which then have none again."""
         for norm, own in zip(self.of_arrays, other.of_arrays, strict=True):
             if norm is not None and own is not None:
-                norm.merge(*ranks.moments(own.count, own.mean, own.variance, "statistics"))
+                norm.merge(*ranks.merge_moments(own.count, own.mean, own.variance, "statistics"))
                 own.count.zero_()

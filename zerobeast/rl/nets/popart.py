@@ -57,7 +57,7 @@ class PopArt(nn.Module):
         counts = own.sum(0)
         mean = targets @ own / counts.clamp(min=1)
         variance = ((targets.unsqueeze(-1) - mean).square() * own).sum(0) / counts.clamp(min=1)
-        counts, mean, variance = ranks.moments(counts, mean, variance, "targets")
+        counts, mean, variance = ranks.merge_moments(counts, mean, variance, "targets")
         share = 1 - (1 - STEP_SIZE) ** counts  # as for `counts` targets one after another; 0 for none
         # combines the moments of two groups: a difference of second moments would cancel if the mean is large
         delta = mean - self.mean

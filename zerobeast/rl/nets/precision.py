@@ -18,11 +18,11 @@ from zerobeast.common.settings.run import Precision
 #: CPU features that multiply bfloat16 natively; without one of them it is emulated, tens of times slower than float32
 _BF16_FEATURES = ("avx512_bf16", "amx_bf16", "amx_tile")
 _SIZE, _PRODUCTS = 256, 15  #: rows and columns of the matrices, and how many products are timed in each format
-_WORTHWHILE = 1.25  #: minimum speed-up over float32: a smaller one is not worth the lost digits
+_MIN_SPEEDUP = 1.25  #: minimum speed-up over float32: a smaller one is not worth the lost digits
 
 
 @contextmanager
-def float32() -> Iterator[None]:
+def use_float32() -> Iterator[None]:
     """Make that torch's default type, whatever a program has set: networks are in it and compute with it."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float32)
@@ -33,9 +33,9 @@ def float32() -> Iterator[None]:
 
 
 @contextmanager
-def initial(seed: int) -> Iterator[None]:
+def seed_weights(seed: int) -> Iterator[None]:
     """Draw weights that depend on this seed alone."""
-    with float32(), torch.random.fork_rng(devices=[]):
+    with use_float32(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         yield
 
@@ -75,7 +75,7 @@ def fast_bfloat16(device: torch.device) -> bool:
     """
     if device.type == "cuda":
         return native_bfloat16(device)
-    return native_bfloat16(device) and product_s(torch.bfloat16) * _WORTHWHILE < product_s(torch.float32)
+    return native_bfloat16(device) and product_s(torch.bfloat16) * _MIN_SPEEDUP < product_s(torch.float32)
 
 
 def native_bfloat16(device: torch.device) -> bool:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from zerobeast.common.files.atomic import write_atomically
-from zerobeast.rl.nets.weights import Bytes, as_kept, layout_id, pack_into, sizes
+from zerobeast.rl.nets.weights import Bytes, layout_id, module_dtypes, pack_into, tensor_sizes
 
 HEADER_BYTES = 128
 MAX_PLACE_BYTES = 100  #: of the small file: four numbers
@@ -52,7 +52,7 @@ class Memory(NamedTuple):
 
 
 #: indices in the header: what the file is, how many versions were written, and each place's state, version and checksum
-KIND, LAYOUT, EPOCH, WRITTEN, STATE, VERSION, CHECKSUM = 0, 1, 2, 3, 4, 6, 8
+KIND, LAYOUT, EPOCH, VERSION_COUNT, STATE, VERSION, CHECKSUM = 0, 1, 2, 3, 4, 6, 8
 
 
 class WeightsWriter:
@@ -69,15 +69,15 @@ class WeightsWriter:
     """
 
     def __init__(self, path: Path, net: nn.Module, epoch: int) -> None:
-        self._path, self._kinds = path, as_kept(net)
-        n_bytes = sum(sizes(net, self._kinds))
+        self._path, self._kinds = path, module_dtypes(net)
+        n_bytes = sum(tensor_sizes(net, self._kinds))
         path.unlink(missing_ok=True)  # a killed learner's: readers must not keep its memory if none replaces it
         self._file = os.memfd_create("zerobeast-weights", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.posix_fallocate(self._file, 0, HEADER_BYTES + 2 * n_bytes)  # else a full memory would be a SIGBUS later
             fcntl.fcntl(self._file, fcntl.F_ADD_SEALS, SEALS)
             self.memory = Memory.of(self._file, n_bytes, write=True)
-            self.memory.header[: WRITTEN + 1] = FORMAT, layout_id(net, self._kinds), epoch, 0
+            self.memory.header[: VERSION_COUNT + 1] = FORMAT, layout_id(net, self._kinds), epoch, 0
             write_atomically(path, f"{os.getpid()} {self._file} {n_bytes} {epoch}", durable=False)
         except BaseException:
             os.close(self._file)
@@ -85,14 +85,14 @@ class WeightsWriter:
 
     def write(self, net: nn.Module, version: int) -> None:
         """Share a version of a net of the same structure, in any number formats."""
-        header, written = self.memory.header, int(self.memory.header[WRITTEN])
+        header, written = self.memory.header, int(self.memory.header[VERSION_COUNT])
         place = written % 2
         header[STATE + place] += 1
         pack_into(net, self._kinds, torch.from_numpy(self.memory.places[place]))
         header[VERSION + place] = version
         header[CHECKSUM + place] = _checksum(self.memory.places[place], version)
         header[STATE + place] += 1
-        header[WRITTEN] = written + 1
+        header[VERSION_COUNT] = written + 1
 
     def close(self) -> None:
         """Give up the memory; processes that have mapped it keep it."""
@@ -114,9 +114,9 @@ class WeightsReader:
 
     def __init__(self, path: Path, net: nn.Module) -> None:
         pid, file, n_bytes, epoch = map(int, _head(path).split())
-        kinds = as_kept(net)
-        if n_bytes != sum(sizes(net, kinds)):
-            raise ValueError(f"{path}: memory for {n_bytes} bytes of weights, expected {sum(sizes(net, kinds))}")
+        kinds = module_dtypes(net)
+        if n_bytes != sum(tensor_sizes(net, kinds)):
+            raise ValueError(f"{path}: memory for {n_bytes} bytes of weights, expected {sum(tensor_sizes(net, kinds))}")
         opened = os.open(f"/proc/{pid}/fd/{file}", os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             if os.fstat(opened).st_uid != os.getuid() or fcntl.fcntl(opened, fcntl.F_GET_SEALS) & SEALS != SEALS:
@@ -135,13 +135,13 @@ class WeightsReader:
 
     def newer(self) -> bool:
         """Whether there is a version that has not been read yet."""
-        return bool(self.memory.header[WRITTEN] > self._read)
+        return bool(self.memory.header[VERSION_COUNT] > self._read)
 
     def read(self) -> tuple[int, Bytes] | None:
         """The newest version and its weights, valid until the next call; None if the writer was faster each time."""
         header = self.memory.header
         for _ in range(ATTEMPTS):
-            written = int(header[WRITTEN])
+            written = int(header[VERSION_COUNT])
             place = (written - 1) % 2
             state = int(header[STATE + place])
             version, checksum = int(header[VERSION + place]), int(header[CHECKSUM + place])

@@ -31,9 +31,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from zerobeast.common.errors import ConfigError, concerning, raising
+from zerobeast.common.errors import ConfigError, name_subject, raise_as
 from zerobeast.common.settings import NetConfig, Reading, torso_of
-from zerobeast.common.wire import ArraySpace, EnvSpec, nested
+from zerobeast.common.wire import ArraySpace, EnvSpec, nest_values
 from zerobeast.rl.nets.normalize import ArrayNorm
 from zerobeast.rl.nets.precision import autocast
 
@@ -52,7 +52,7 @@ class Torso(nn.Module):
         self.to(dtype)
 
 
-class Own(Torso):
+class ForeignTorso(Torso):
     """A torso of another package, which gets the observation as a whole.
 
     Args:
@@ -78,11 +78,11 @@ class Own(Torso):
         each = zip(arrays, self._space.arrays, self._readings, norms or (None,) * len(arrays), strict=True)
         lowered = self._dtype != torch.float32
         with autocast(arrays[0].device, self._dtype) if lowered else nullcontext():
-            features: Tensor = self.torso(nested(self._space, (_read(*array) for array in each)))
+            features: Tensor = self.torso(nest_values(self._space, (_read_array(*array) for array in each)))
         return features
 
 
-def _read(array: Tensor, space: ArraySpace, reading: Reading, norm: ArrayNorm | None) -> Tensor:
+def _read_array(array: Tensor, space: ArraySpace, reading: Reading, norm: ArrayNorm | None) -> Tensor:
     if space.kind != "box":
         return array.long()
     if norm is None:
@@ -97,13 +97,13 @@ def make_torso(net: NetConfig, env: EnvSpec, *, bare: bool = False) -> Torso:
       ConfigError: it is unknown, cannot be made, or does not return finite features of its size.
     """
     what = f"net.torso {net.torso}"
-    with concerning("net.torso", net.torso):
+    with name_subject("net.torso", net.torso):
         make = torso_of(net.torso).load(net.torso, bare=bare)
-        with raising(ConfigError, f"{what} cannot be made for {env.env_id}"):
+        with raise_as(ConfigError, f"{what} cannot be made for {env.env_id}"):
             made = make(net, env)
         if not isinstance(made, nn.Module):
             raise ConfigError(f"{what} made {type(made).__name__}, expected a torch.nn.Module")
-        torso = made if isinstance(made, Torso) else Own(made, net, env)
+        torso = made if isinstance(made, Torso) else ForeignTorso(made, net, env)
         if torch.get_default_device().type != "meta":  # on which only sizes are computed
             _try(torso, env, what)
         return torso
@@ -114,7 +114,7 @@ def _try(torso: Torso, env: EnvSpec, what: str) -> None:
     """Raise ConfigError unless it maps observations of the smallest and of the largest numbers as it declares."""
     arrays = [_samples(array, env.stack) for array in env.obs.arrays]
     training = torso.training
-    with raising(ConfigError, f"{what} cannot read observations of {env.env_id}"):
+    with raise_as(ConfigError, f"{what} cannot read observations of {env.env_id}"):
         features = torso.eval()(*arrays)
     torso.train(training)
     size = torso.out_size

@@ -40,7 +40,7 @@ WORDS = {4: torch.int32, 8: torch.int64}  #: by bytes
 T = TypeVar("T", bound=nn.Module)
 
 
-def orthogonal(module: T) -> T:
+def init_orthogonal(module: T) -> T:
     """Give layers zero biases and orthogonal weights of gain sqrt(2), which keep the size of a signal through relu."""
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
@@ -130,7 +130,7 @@ class ConvTorso(Torso):
         self.dense = nn.Linear(_features(nn.Sequential(self.first, self.rest), self._size), self.out_size)
         self.act = Activation(config.activation)
         if name not in _RESIDUAL:
-            orthogonal(self)
+            init_orthogonal(self)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as the pictures
 
     def forward(self, obs: Tensor, *, norms: Norms = (None,)) -> Tensor:
@@ -176,7 +176,7 @@ class ResidualBlock(nn.Module):
         return torch.add(x, self.second(self.act(self.first(self.act_copy(x)))))
 
 
-class Flat(nn.Module):
+class FlatArray(nn.Module):
     """An array as a vector: numbers as they are, choices as one-hots.
 
     Args:
@@ -212,12 +212,12 @@ class Mlp(Dense, Torso):
 
     shared = False
 
-    def __init__(self, inputs: Sequence[Flat], widths: Sequence[int], activation: str) -> None:
+    def __init__(self, inputs: Sequence[FlatArray], widths: Sequence[int], activation: str) -> None:
         sizes = [sum(flat.size for flat in inputs), *widths]
         super().__init__(sizes, activation, own="tanh")
         self.out_size = sizes[-1]
         self.inputs = nn.ModuleList(inputs)
-        orthogonal(self)
+        init_orthogonal(self)
 
     def forward(self, *arrays: Tensor, norms: Norms = ()) -> Tensor:
         """[N, (k,) *frame] each -> [N, out_size]."""
@@ -227,7 +227,7 @@ class Mlp(Dense, Torso):
         return super().forward(flat[0] if len(flat) == 1 else torch.cat(flat, -1))
 
 
-class Joined(Torso):
+class JoinedTorso(Torso):
     """Several torsos, each with arrays of its own, whose features are side by side.
 
     Args:
@@ -241,7 +241,7 @@ class Joined(Torso):
         self.parts = nn.ModuleList(torso for torso, _ in parts)
         self._arrays = [list(numbers) for _, numbers in parts]
         width = sum(torso.out_size for torso, _ in parts)
-        self.dense = orthogonal(nn.Linear(width, hidden_size)) if hidden_size else nn.Identity()
+        self.dense = init_orthogonal(nn.Linear(width, hidden_size)) if hidden_size else nn.Identity()
         self.act = Activation(activation) if hidden_size else nn.Identity()
         self.out_size = hidden_size or width
 
@@ -259,19 +259,19 @@ class Joined(Torso):
 Layers = tuple[PixelConv, nn.Module, int]  #: the first layer, the rest, and the width of the dense layer by default
 
 
-def shallow(channels: int, activation: str) -> Layers:
+def build_shallow(channels: int, activation: str) -> Layers:
     """1.7 million parameters on stacked Atari frames."""
     act = partial(Activation, activation)
     rest = nn.Sequential(act(), nn.Conv2d(32, 64, 4, 2), act(), nn.Conv2d(64, 64, 3, 1), act())
     return PixelConv(channels, 32, 8, 4), rest, 512
 
 
-def minatar(channels: int, activation: str) -> Layers:
+def build_minatar(channels: int, activation: str) -> Layers:
     """16 filters of 3x3."""
     return PixelConv(channels, 16, 3), Activation(activation), 128
 
 
-def residual(sections: Sequence[int], channels: int, activation: str) -> Layers:
+def build_residual(sections: Sequence[int], channels: int, activation: str) -> Layers:
     """5 convolutions in each section, 4 of them with residual connections."""
     rest = nn.Sequential()
     for index, n in enumerate(sections):
@@ -283,21 +283,25 @@ def residual(sections: Sequence[int], channels: int, activation: str) -> Layers:
     return PixelConv(channels, sections[0], 3, padding=1), rest, 256
 
 
-_RESIDUAL = {"deep": partial(residual, DEEP_CHANNELS), "football": partial(residual, FOOTBALL_CHANNELS)}
-_CONVOLUTIONAL: dict[str, Callable[[int, str], Layers]] = {"shallow": shallow, "minatar": minatar, **_RESIDUAL}
+_RESIDUAL = {"deep": partial(build_residual, DEEP_CHANNELS), "football": partial(build_residual, FOOTBALL_CHANNELS)}
+_CONVOLUTIONAL: dict[str, Callable[[int, str], Layers]] = {
+    "shallow": build_shallow,
+    "minatar": build_minatar,
+    **_RESIDUAL,
+}
 
 
-def by_array(config: NetConfig, env: EnvSpec) -> Torso:
+def build_by_array(config: NetConfig, env: EnvSpec) -> Torso:
     """For each image a torso of the kind that `config` names or, for "auto", that fits; one MLP for the rest."""
-    return _joined(config, env, config.widths(64), config.hidden_size or JOINED_SIZE)
+    return _build_joined(config, env, config.widths(64), config.hidden_size or JOINED_SIZE)
 
 
-def images_alone(config: NetConfig, env: EnvSpec) -> Torso:
-    """As `by_array`, with everything that is no image as it is, for networks that have dense layers of their own."""
-    return _joined(config, env, (), 0)
+def build_images_alone(config: NetConfig, env: EnvSpec) -> Torso:
+    """As `build_by_array`, with all that is no image as it is, for networks that have dense layers of their own."""
+    return _build_joined(config, env, (), 0)
 
 
-def _joined(config: NetConfig, env: EnvSpec, widths: Sequence[int], hidden_size: int) -> Torso:
+def _build_joined(config: NetConfig, env: EnvSpec, widths: Sequence[int], hidden_size: int) -> Torso:
     """A torso for each image and an MLP of these widths for all other arrays; a layer over all, if several."""
     arrays, k = env.obs.arrays, env.frame_stack
     convolved, scales = zip(*(Reading.of(array, config) for array in arrays), strict=True)
@@ -305,5 +309,5 @@ def _joined(config: NetConfig, env: EnvSpec, widths: Sequence[int], hidden_size:
     others = [i for i in range(len(arrays)) if i not in images]
     parts: list[tuple[Torso, Sequence[int]]] = [(ConvTorso(config, arrays[i], k, scales[i]), [i]) for i in images]
     if others:
-        parts.append((Mlp([Flat(arrays[i], k, scales[i]) for i in others], widths, config.activation), others))
-    return parts[0][0] if len(parts) == 1 else Joined(parts, hidden_size, config.activation)
+        parts.append((Mlp([FlatArray(arrays[i], k, scales[i]) for i in others], widths, config.activation), others))
+    return parts[0][0] if len(parts) == 1 else JoinedTorso(parts, hidden_size, config.activation)

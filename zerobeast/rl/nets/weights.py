@@ -21,17 +21,17 @@ Bytes = npt.NDArray[np.uint8]
 Kinds = Sequence[torch.dtype]  #: number formats of the tensors of a module, in order
 
 
-def as_sent(module: nn.Module) -> Kinds:
+def wire_dtypes(module: nn.Module) -> Kinds:
     """The number formats in which the tensors are sent."""
     return [torch.float32 if tensor.is_floating_point() else torch.int64 for tensor in module.state_dict().values()]
 
 
-def as_kept(module: nn.Module) -> Kinds:
+def module_dtypes(module: nn.Module) -> Kinds:
     """The number formats in which the module keeps its tensors."""
     return [tensor.dtype for tensor in module.state_dict().values()]
 
 
-def sizes(module: nn.Module, kinds: Kinds) -> list[int]:
+def tensor_sizes(module: nn.Module, kinds: Kinds) -> list[int]:
     """Bytes of each tensor."""
     tensors = module.state_dict().values()
     return [tensor.numel() * kind.itemsize for tensor, kind in zip(tensors, kinds, strict=True)]
@@ -50,7 +50,7 @@ def layout_id(module: nn.Module, kinds: Kinds | None = None) -> int:
 @torch.no_grad()
 def flatten(module: nn.Module) -> Bytes:
     """A fresh snapshot [n_bytes], read-only: it cannot change while it is being sent."""
-    snapshot: Bytes = torch.cat(list(_parts(module, as_sent(module)))).cpu().numpy()
+    snapshot: Bytes = torch.cat(list(_parts(module, wire_dtypes(module)))).cpu().numpy()
     snapshot.flags.writeable = False
     return snapshot
 
@@ -58,19 +58,19 @@ def flatten(module: nn.Module) -> Bytes:
 @torch.no_grad()
 def pack_into(module: nn.Module, kinds: Kinds, place: Tensor) -> None:
     """Write a snapshot in these formats into `place` [n_bytes] uint8."""
-    for part, own in zip(torch.split(place, sizes(module, kinds)), _parts(module, kinds), strict=True):
+    for part, own in zip(torch.split(place, tensor_sizes(module, kinds)), _parts(module, kinds), strict=True):
         part.copy_(own)
 
 
 @torch.no_grad()
 def load_flat(module: nn.Module, buffer: npt.NDArray[Any], kinds: Kinds | None = None) -> None:
-    """Copy a snapshot [n_bytes] uint8 into the tensors of `module`, in place. `kinds`: its formats; None: `as_sent`.
+    """Copy a snapshot [n_bytes] uint8 into the tensors of `module`. `kinds`: its formats; None: `wire_dtypes`.
 
     Raises:
       RemoteProtocolError: its size does not fit the module; nothing was changed.
     """
-    kinds = as_sent(module) if kinds is None else kinds
-    parts = sizes(module, kinds)
+    kinds = wire_dtypes(module) if kinds is None else kinds
+    parts = tensor_sizes(module, kinds)
     if buffer.nbytes != sum(parts):
         raise RemoteProtocolError(f"weights of {buffer.nbytes} bytes, expected {sum(parts)}", "payload")
     flat = torch.from_numpy(buffer if buffer.flags.writeable else buffer.copy())

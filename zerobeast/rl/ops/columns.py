@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from zerobeast.common.wire import ArraySpace, Space, by_array, nested
+from zerobeast.common.wire import ArraySpace, Space, iterate_arrays, nest_values
 
 
 def torch_dtype(dtype: str) -> torch.dtype:
@@ -38,7 +38,7 @@ def columns(content: Tensor, dtype: np.dtype[Any]) -> Any:
     return typed.view(*content.shape[:-1], *shape)
 
 
-def observed(space: Space, fields: Any) -> Any:
+def read_observations(space: Space, fields: Any) -> Any:
     """Observations as their space has them, from the fields of rows on any device.
 
     Args:
@@ -48,11 +48,11 @@ def observed(space: Space, fields: Any) -> Any:
     Returns:
       [..., *shape], or a tree of such. Spare bits of the last byte may be anything.
     """
-    parts = by_array(space, fields)
-    return nested(space, (_unpacked(array, values) if array.bits else values for array, values in parts))
+    parts = iterate_arrays(space, fields)
+    return nest_values(space, (_unpack(array, values) if array.bits else values for array, values in parts))
 
 
-def _unpacked(space: ArraySpace, packed: Tensor) -> Tensor:
+def _unpack(space: ArraySpace, packed: Tensor) -> Tensor:
     # one look-up a byte is the fastest on a CPU: comparing with masks takes ten times as long
     words = _words(packed.device).index_select(0, packed.reshape(-1).int())
     flat = words.view(packed.shape).view(torch.bool)[..., : math.prod(space.shape)]

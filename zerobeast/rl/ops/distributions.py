@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import torch
 from torch import Tensor
 
-from zerobeast.common.wire import ArraySpace, CompositeSpace, Space, by_array, nested
+from zerobeast.common.wire import ArraySpace, CompositeSpace, Space, iterate_arrays, nest_values
 from zerobeast.rl.ops.gaussian import Box, Gaussian, SquashedGaussian
 
 FORBIDDEN = -1e30  #: the logit of an illegal choice: finite, so that 0 times its log-probability is 0
@@ -106,7 +106,7 @@ class Family(NamedTuple):
     of: Callable[..., Distribution]
     components: int  #: among whose choices an action chooses; 0 if some component is a real number
 
-    def deciding(self, mask: Tensor, legal: Tensor | None) -> Tensor:
+    def select_decisions(self, mask: Tensor, legal: Tensor | None) -> Tensor:
         """Where of the transitions in `mask` [...] more than one action is legal, of which each component has one.
 
         A policy has no part in the others, such as those of players that wait for their turn.
@@ -151,8 +151,8 @@ def _arrays(params: Tensor, mask: Tensor | None = None, *, parts: list[Family], 
     masks = _split(mask, [sum(array.choices) for array in action.arrays])
     return Independent(
         [family.of(of, legal) for family, of, legal in zip(parts, split, masks, strict=True)],
-        join=lambda arrays: nested(action, iter(arrays)),
-        split=lambda actions: [values for _, values in by_array(action, actions)],
+        join=lambda arrays: nest_values(action, iter(arrays)),
+        split=lambda actions: [values for _, values in iterate_arrays(action, actions)],
     )
 
 

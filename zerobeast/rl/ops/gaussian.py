@@ -30,7 +30,7 @@ class Range(NamedTuple):
     high: float
     room: float
 
-    def bounded(self, values: Tensor) -> Tensor:
+    def soft_clamp(self, values: Tensor) -> Tensor:
         """x within the range; e beyond an end, end + room e / (room + |e|). The slope is continuous and never 0."""
         inside = values.clamp(self.low, self.high)
         beyond = values - inside
@@ -63,13 +63,13 @@ class Box:
     def actions(self, units: Tensor) -> Tensor:
         """[..., d] -> [..., *shape]."""
         middle, half = self._on(units)
-        return self.shaped(middle + half * units)
+        return self.to_shape(middle + half * units)
 
     def lengths(self, units: Tensor) -> Tensor:
         """[..., d] -> [..., *shape]: the same without the middle."""
-        return self.shaped(self._on(units)[1] * units)
+        return self.to_shape(self._on(units)[1] * units)
 
-    def shaped(self, values: Tensor) -> Tensor:
+    def to_shape(self, values: Tensor) -> Tensor:
         """[..., d] -> [..., *shape]."""
         return values.view(*values.shape[:-1], *self._shape)
 
@@ -95,7 +95,7 @@ class Gaussian:
 
     def __init__(self, params: Tensor, box: Box) -> None:
         self._mean, log_std = params.chunk(2, -1)
-        self.log_std = self.LOG_STD.bounded(log_std)
+        self.log_std = self.LOG_STD.soft_clamp(log_std)
         self._box = box
 
     @property
@@ -172,17 +172,17 @@ class SquashedGaussian(Gaussian):
 
     def __init__(self, params: Tensor, box: Box) -> None:
         super().__init__(params, box)
-        self._mean = self.MEAN.bounded(self._mean)
+        self._mean = self.MEAN.soft_clamp(self._mean)
 
     @property
     def mean(self) -> Tensor:
         """Of the normal distribution before the tanh, [..., *shape], where -1 and 1 stand for the bounds."""
-        return self._box.shaped(self._mean)
+        return self._box.to_shape(self._mean)
 
     @property
     def stddev(self) -> Tensor:
         """Likewise."""
-        return self._box.shaped(self.log_std.exp())
+        return self._box.to_shape(self.log_std.exp())
 
     def log_prob(self, actions: Tensor) -> Tensor:
         before = torch.atanh(_inside(self._box.units(actions)))

@@ -16,7 +16,7 @@ _ATTACH_FILTER = 26  #: SO_ATTACH_FILTER of Linux
 _NOTHING = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))
 
 
-def listening() -> set[int]:
+def find_listening() -> set[int]:
     """Descriptors of this process at which tcp connections are accepted."""
     return {each.fd for each in _connections() if each.status == psutil.CONN_LISTEN}
 

@@ -24,7 +24,7 @@ def masked_reduce(entries: Tensor, mask: Tensor, reduction: Reduction) -> Tensor
     return ranks.size() * total if reduction == "sum" else total / mask.sum().clamp(min=1)
 
 
-def share(part: Tensor, mask: Tensor, reduction: Reduction) -> Tensor | float:
+def valid_share(part: Tensor, mask: Tensor, reduction: Reduction) -> Tensor | float:
     """Factor for a mean over `part` [T, B] of the valid transitions: ranks' losses are weighed by all in `mask`.
 
     Their mean is then that over the parts of all ranks. 1 for a sum, and without ranks.
@@ -32,7 +32,7 @@ def share(part: Tensor, mask: Tensor, reduction: Reduction) -> Tensor | float:
     if ranks.size() == 1 or reduction == "sum" or part is mask:
         return 1.0
     own = torch.stack([part.sum(), mask.sum()]).float()
-    whole = ranks.total(own, "transitions with a choice")
+    whole = ranks.sum_over_ranks(own, "transitions with a choice")
     return own[0] / own[1].clamp(min=1) * whole[1] / whole[0].clamp(min=1)
 
 
@@ -89,9 +89,9 @@ def entropy_loss(*, entropies: Tensor, mask: Tensor, reduction: Reduction) -> Te
     return masked_reduce(-entropies, mask, reduction)
 
 
-def normalized(entries: Tensor, mask: Tensor) -> Tensor:
+def standardize(entries: Tensor, mask: Tensor) -> Tensor:
     """[T, B] `entries` of mean 0 and deviation 1 over the valid transitions of all ranks."""
     mean = masked_reduce(entries, mask, "mean")
     variance = masked_reduce((entries - mean).square(), mask, "mean")
-    _, mean, variance = ranks.moments(mask.sum(), mean, variance, "advantages")
+    _, mean, variance = ranks.merge_moments(mask.sum(), mean, variance, "advantages")
     return (entries - mean) / (variance.sqrt() + MIN_DEVIATION)

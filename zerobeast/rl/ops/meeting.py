@@ -20,8 +20,8 @@ from torch.distributed import PrefixStore, Store  # type: ignore[attr-defined]
 
 from zerobeast.common.errors import ConfigError, PeerLost
 from zerobeast.rl.ops import ranks
-from zerobeast.rl.ops.listeners import close_to_others, listening
-from zerobeast.rl.ops.ranks import GROUP, answered, first_line, named, waits
+from zerobeast.rl.ops.listeners import close_to_others, find_listening
+from zerobeast.rl.ops.ranks import GROUP, explain_failures, first_line, request_store, wait_for_key
 from zerobeast.rl.ops.stores import open_store
 
 LOOK_S = 1.0  #: between two looks for the others
@@ -52,14 +52,14 @@ def join(
       ConfigError: ranks differ, or rank 0 cannot listen.
       PeerLost: some rank does not come, has this number already, or does not know the secret; or others are connected.
     """
-    before, until = listening(), time.monotonic() + timeout_s
-    store = _claimed(rank, size, meeting, timeout_s, until, stopped)
-    of_store = listening() - before
-    with named("first meeting"):
+    before, until = find_listening(), time.monotonic() + timeout_s
+    store = _claim_rank(rank, size, meeting, timeout_s, until, stopped)
+    of_store = find_listening() - before
+    with explain_failures("first meeting"):
         secret += _await_all(rank, size, meeting, store, until, stopped)
         _connect(rank, size, store, timeout_s)
         _prove(secret)
-    for descriptor in listening() - before:
+    for descriptor in find_listening() - before:
         if (found := close_to_others(descriptor)) > size - (descriptor not in of_store):  # gloo has none to itself
             raise PeerLost(f"rank {rank} of {size} has {found} connections at one of its ports: others have some too")
     _compare(identity)
@@ -72,11 +72,13 @@ def leave() -> None:
         GROUP.rank, GROUP.size, GROUP.store = 0, 1, None
 
 
-def _claimed(rank: int, size: int, meeting: str, timeout_s: float, until: float, stopped: Callable[[], bool]) -> Store:
+def _claim_rank(
+    rank: int, size: int, meeting: str, timeout_s: float, until: float, stopped: Callable[[], bool]
+) -> Store:
     """The store, with the number of this rank claimed. Perhaps a process that has it must end first."""
     while True:
         try:
-            return _claim(rank, size, meeting, timeout_s)
+            return _try_claim(rank, size, meeting, timeout_s)
         except (PeerLost, RuntimeError) as error:  # the latter: the first rank has just ended
             if stopped() or time.monotonic() > until:
                 raise PeerLost(first_line(error)) from error
@@ -84,10 +86,10 @@ def _claimed(rank: int, size: int, meeting: str, timeout_s: float, until: float,
         time.sleep(LOOK_S)
 
 
-def _claim(rank: int, size: int, meeting: str, timeout_s: float) -> Store:
+def _try_claim(rank: int, size: int, meeting: str, timeout_s: float) -> Store:
     """Open the store and claim the number of this rank there, once. Raises PeerLost if another process has it."""
     store = open_store(rank, size, meeting, timedelta(seconds=timeout_s))
-    if answered(partial(store.add, f"claim/{rank}", 1), timeout_s) != 1:
+    if request_store(partial(store.add, f"claim/{rank}", 1), timeout_s) != 1:
         raise PeerLost(f"rank {rank} of {size}: another process at {meeting} has this number")
     return store
 
@@ -95,16 +97,16 @@ def _claim(rank: int, size: int, meeting: str, timeout_s: float) -> Store:
 def _await_all(rank: int, size: int, meeting: str, store: Store, until: float, stopped: Callable[[], bool]) -> bytes:
     """Wait for all ranks; returns what rank 0 has drawn for this start, for all who can read the store."""
     if rank == 0:
-        answered(partial(store.set, "secret", secrets.token_hex(NONCE_BYTES)))
-    answered(partial(store.set, f"here/{rank}", str(size)))
+        request_store(partial(store.set, "secret", secrets.token_hex(NONCE_BYTES)))
+    request_store(partial(store.set, f"here/{rank}", str(size)))
     for other in range(size):
-        while not waits(store, f"here/{other}", LOOK_S):
+        while not wait_for_key(store, f"here/{other}", LOOK_S):
             if stopped() or time.monotonic() > until:
                 raise PeerLost(f"rank {other} of {size} did not come to {meeting} in time")
             time.sleep(0.01)
-        if (theirs := answered(partial(store.get, f"here/{other}")).decode()) != str(size):
+        if (theirs := request_store(partial(store.get, f"here/{other}")).decode()) != str(size):
             raise PeerLost(f"learner.ranks: rank {rank} has {size}, rank {other} has {theirs:.9}: expected the same")
-    drawn: bytes = answered(partial(store.get, "secret"))
+    drawn: bytes = request_store(partial(store.get, "secret"))
     return drawn
 
 
@@ -124,8 +126,8 @@ def _prove(secret: bytes) -> None:
       PeerLost: one does not.
     """
     rank, own = GROUP.rank, secrets.token_bytes(NONCE_BYTES)
-    theirs = _exchanged([own] * GROUP.size)
-    answers = _exchanged([_proof(secret, rank, other, nonce) for other, nonce in enumerate(theirs)])
+    theirs = _exchange([own] * GROUP.size)
+    answers = _exchange([_proof(secret, rank, other, nonce) for other, nonce in enumerate(theirs)])
     for other, answer in enumerate(answers):
         if not hmac.compare_digest(answer, _proof(secret, other, rank, own)):
             raise PeerLost(f"rank {rank}: what has connected as rank {other} does not know the secret of this start")
@@ -135,7 +137,7 @@ def _proof(secret: bytes, of: int, to: int, nonce: bytes) -> bytes:
     return hmac.digest(secret, f"rank {of} to {to} ".encode() + nonce, "sha256")
 
 
-def _exchanged(parts: Sequence[bytes]) -> list[bytes]:
+def _exchange(parts: Sequence[bytes]) -> list[bytes]:
     """What each rank has sent to this one, which sends each a part of the same size."""
     sent = torch.frombuffer(bytearray(b"".join(parts)), dtype=torch.uint8)
     received = torch.empty_like(sent)
@@ -145,7 +147,7 @@ def _exchanged(parts: Sequence[bytes]) -> list[bytes]:
 
 def _compare(identity: Mapping[str, str]) -> None:
     own = "\n".join(f"{name} {value}" for name, value in identity.items())
-    for other, text in enumerate(ranks.texts(own.encode(), "settings")):
+    for other, text in enumerate(ranks.gather_bytes(own.encode(), "settings")):
         theirs = dict(line.partition(" ")[::2] for line in text.decode().splitlines())
         for name in dict.fromkeys([*identity, *theirs]):
             here, there = (values.get(name, "as it is by default") for values in (identity, theirs))

@@ -23,7 +23,7 @@ from torch import Tensor, distributed, nn
 from torch.distributed import DistNetworkError, Store  # type: ignore[attr-defined]
 
 from zerobeast.common.errors import PeerLost
-from zerobeast.common.process.threads import in_thread
+from zerobeast.common.process.threads import run_in_thread
 
 R = TypeVar("R")
 NAMING_S = 3.0  #: after a failure, how long ranks wait for a sign of life of each other
@@ -53,13 +53,13 @@ def size() -> int:
     return GROUP.size
 
 
-def seed(of_run: int) -> int:
+def rank_seed(of_run: int) -> int:
     """A seed of this rank's own for what ranks draw independently of each other; that of rank 0 is the run's."""
     return of_run + 1_000_003 * GROUP.rank
 
 
 @torch.no_grad()
-def total(values: Tensor, name: str) -> Tensor:
+def sum_over_ranks(values: Tensor, name: str) -> Tensor:
     """The sum of each entry over all ranks, without gradient. `values` has the same shape on all of them."""
     if GROUP.size == 1:
         return values.detach()
@@ -69,28 +69,28 @@ def total(values: Tensor, name: str) -> Tensor:
 
 
 @torch.no_grad()
-def joined(values: Tensor, name: str) -> Tensor:
+def gather(values: Tensor, name: str) -> Tensor:
     """[N, *shape]: `values` of all N ranks in order, without gradient; they have the same shape on all of them."""
     if GROUP.size == 1:
         return values.detach().unsqueeze(0)
     parts = [torch.empty_like(values, memory_format=torch.contiguous_format) for _ in range(GROUP.size)]
-    with named(name):
+    with explain_failures(name):
         distributed.all_gather(parts, values.detach().contiguous())
     return torch.stack(parts)
 
 
 @torch.no_grad()
-def mean(value: Tensor, weight: Tensor, name: str) -> Tensor:
+def mean_over_ranks(value: Tensor, weight: Tensor, name: str) -> Tensor:
     """The mean of all ranks' `value` [], without gradient; `weight` as for `mean_gradients`. 0 if all weigh 0."""
     if GROUP.size == 1:
         return value.detach()
     own = weight.sum().float()
-    summed = total(torch.stack([own * value, own]), name)
+    summed = sum_over_ranks(torch.stack([own * value, own]), name)
     return summed[0] / summed[1].clamp(min=torch.finfo(torch.float32).tiny)
 
 
 @torch.no_grad()
-def moments(count: Tensor, mean: Tensor, variance: Tensor, name: str) -> tuple[Tensor, Tensor, Tensor]:
+def merge_moments(count: Tensor, mean: Tensor, variance: Tensor, name: str) -> tuple[Tensor, Tensor, Tensor]:
     """Those of all ranks' entries together, from those of each rank's own.
 
     Args:
@@ -102,7 +102,7 @@ def moments(count: Tensor, mean: Tensor, variance: Tensor, name: str) -> tuple[T
         return count, mean, variance
     sizes = [count.numel(), mean.numel(), mean.numel()]
     flat = torch.cat([count.to(mean).flatten(), mean.flatten(), variance.flatten()])
-    counts, means, variances = torch.split(joined(flat, name), sizes, dim=1)
+    counts, means, variances = torch.split(gather(flat, name), sizes, dim=1)
     counts = counts.view(-1, *count.shape, *[1] * (mean.ndim - count.ndim))
     means, variances = (each.view(-1, *mean.shape).where(counts > 0, 0.0) for each in (means, variances))
     whole = counts.sum(0)
@@ -142,30 +142,30 @@ def mean_gradients(parameters: Sequence[nn.Parameter], loss: Tensor, weight: Ten
     return flat[1]
 
 
-def texts(mine: bytes, name: str) -> list[bytes]:
+def gather_bytes(mine: bytes, name: str) -> list[bytes]:
     """Bytes of all ranks, in order."""
     if GROUP.size == 1:
         return [mine]
-    sizes = joined(torch.tensor(len(mine)), f"{name}: sizes").tolist()
+    sizes = gather(torch.tensor(len(mine)), f"{name}: sizes").tolist()
     padded = torch.zeros(max(1, *sizes), dtype=torch.uint8)
     padded[: len(mine)] = torch.frombuffer(bytearray(mine), dtype=torch.uint8) if mine else padded[:0]
-    return [bytes(row[:size].numpy()) for row, size in zip(joined(padded, name), sizes, strict=True)]
+    return [bytes(row[:size].numpy()) for row, size in zip(gather(padded, name), sizes, strict=True)]
 
 
-def of_the_first(mine: bytes, name: str) -> bytes:
+def broadcast_first(mine: bytes, name: str) -> bytes:
     """The bytes that rank 0 has."""
     if GROUP.size == 1:
         return mine
-    size = total(torch.tensor(0 if GROUP.rank else len(mine)), f"{name}: size")
+    size = sum_over_ranks(torch.tensor(0 if GROUP.rank else len(mine)), f"{name}: size")
     content = torch.zeros(int(size), dtype=torch.uint8)
     if not GROUP.rank:
         content = torch.frombuffer(bytearray(mine), dtype=torch.uint8)
-    with named(name):
+    with explain_failures(name):
         distributed.broadcast(content, 0)
     return bytes(content.numpy())
 
 
-def patiently(work: Callable[[], R], name: str) -> R:
+def run_patiently(work: Callable[[], R], name: str) -> R:
     """Do what may take longer than a collective waits, such as reading or writing a file; returns once all ranks have.
 
     Each goes on with signs of life while it waits for its own work or for that of others.
@@ -174,7 +174,7 @@ def patiently(work: Callable[[], R], name: str) -> R:
         return work()
     with ThreadPoolExecutor(1) as pool:
         own = pool.submit(work)
-        while wait([own], ALIVE_S) and total(torch.tensor(int(not own.done())), name):
+        while wait([own], ALIVE_S) and sum_over_ranks(torch.tensor(int(not own.done())), name):
             pass
     return own.result()
 
@@ -191,7 +191,7 @@ class Round:
         self._name = name
         own = torch.tensor(mine, dtype=torch.int64)
         self._parts = [torch.empty_like(own) for _ in range(GROUP.size)]
-        with named(name):
+        with explain_failures(name):
             self._work = distributed.all_gather(self._parts, own, async_op=True)
 
     def result(self, wait_s: float) -> list[list[int]] | None:
@@ -201,18 +201,18 @@ class Round:
                 self._work.wait(timedelta(seconds=wait_s))
         if not self._work.is_completed():
             return None
-        with named(self._name):
+        with explain_failures(self._name):
             self._work.wait()
         return [part.tolist() for part in self._parts]
 
 
 def _reduce(values: Tensor, name: str) -> None:
-    with named(name):
+    with explain_failures(name):
         distributed.all_reduce(values)
 
 
 @contextlib.contextmanager
-def named(name: str) -> Iterator[None]:
+def explain_failures(name: str) -> Iterator[None]:
     """Turn the failure of a collective into a sentence.
 
     Raises:
@@ -221,29 +221,29 @@ def named(name: str) -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:
-        who = _missing()
+        who = _find_missing()
         raise PeerLost(f"rank {GROUP.rank}: the collective {name!r} failed: {who}: {first_line(error)}") from error
 
 
-def _missing() -> str:
+def _find_missing() -> str:
     """The ranks that show no sign of life, as far as that can be found out."""
     store, GROUP.failures = GROUP.store, GROUP.failures + 1
     if store is None:
         return "another rank has ended"
     try:
-        answered(partial(store.set, f"alive/{GROUP.rank}/{GROUP.failures}", ""))
+        request_store(partial(store.set, f"alive/{GROUP.rank}/{GROUP.failures}", ""))
         keys = {other: f"alive/{other}/{GROUP.failures}" for other in range(GROUP.size) if other != GROUP.rank}
-        lost = [other for other, key in keys.items() if not waits(store, key, NAMING_S)]
+        lost = [other for other, key in keys.items() if not wait_for_key(store, key, NAMING_S)]
     except RuntimeError:
         lost = [0]  # the store is in its process
     return f"rank {', '.join(map(str, lost))} has ended, hangs or is cut off" if lost else "a connection was lost"
 
 
-def waits(store: Store, key: str, seconds: float) -> bool:
+def wait_for_key(store: Store, key: str, seconds: float) -> bool:
     """Wait for a key; returns whether it is there. Raises RuntimeError if the store does not answer at all."""
 
     try:
-        answered(partial(store.wait, [key], timedelta(seconds=seconds)), seconds + ANSWER_S)
+        request_store(partial(store.wait, [key], timedelta(seconds=seconds)), seconds + ANSWER_S)
     except DistNetworkError:
         raise
     except RuntimeError:  # its answer
@@ -251,14 +251,14 @@ def waits(store: Store, key: str, seconds: float) -> bool:
     return True
 
 
-def answered(request: Callable[[], R], seconds: float = ANSWER_S) -> R:
+def request_store(request: Callable[[], R], seconds: float = ANSWER_S) -> R:
     """The result of a request to the store, which by itself waits for ever if its connection is cut.
 
     Raises:
       RuntimeError: there is no answer in time, or the request raises it.
     """
     try:
-        return in_thread(request).result(seconds)
+        return run_in_thread(request).result(seconds)
     except TimeoutError:
         raise DistNetworkError(f"no answer from rank 0 within {seconds:g} s") from None
 

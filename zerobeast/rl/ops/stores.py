@@ -14,8 +14,8 @@ import psutil
 from torch.distributed import FileStore, PrefixStore, Store, TCPStore  # type: ignore[attr-defined]
 
 from zerobeast.common.endpoints import Endpoint
-from zerobeast.common.errors import ConfigError, PeerLost, raising
-from zerobeast.common.files.atomic import explained
+from zerobeast.common.errors import ConfigError, PeerLost, raise_as
+from zerobeast.common.files.atomic import explain_os_errors
 
 
 def open_store(rank: int, size: int, meeting: str, deadline: timedelta) -> Store:
@@ -33,7 +33,7 @@ def open_store(rank: int, size: int, meeting: str, deadline: timedelta) -> Store
     """
     if meeting.startswith("file://"):
         os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all are on this machine
-        with explained(f"learner.meeting {meeting} cannot be used"), ExitStack() as lock:
+        with explain_os_errors(f"learner.meeting {meeting} cannot be used"), ExitStack() as lock:
             store = FileStore(str(_file(rank, Path(meeting.removeprefix("file://")), lock)), size)
             if rank == 0:  # which holds it for as long as there is the store
                 weakref.finalize(store, lock.pop_all().close)
@@ -70,7 +70,7 @@ def _by_tcp(rank: int, size: int, place: Endpoint, deadline: timedelta) -> Store
         place = place.resolved()
         listener = _listener(place)
     host = place.host.strip("[]")
-    with raising(PeerLost, f"rank 0 does not answer at {place}", RuntimeError):
+    with raise_as(PeerLost, f"rank 0 does not answer at {place}", RuntimeError):
         store = TCPStore(
             host, place.port, size, listener is not None, deadline, wait_for_workers=False, master_listen_fd=listener
         )
@@ -83,7 +83,7 @@ def _by_tcp(rank: int, size: int, place: Endpoint, deadline: timedelta) -> Store
 def _listener(place: Endpoint) -> int:
     """The descriptor of a socket that listens at this address alone: by itself torch listens at every one."""
     family = socket.AF_INET6 if place.host.startswith("[") else socket.AF_INET
-    with raising(ConfigError, f"learner.meeting {place}: rank 0 cannot listen there", OSError):
+    with raise_as(ConfigError, f"learner.meeting {place}: rank 0 cannot listen there", OSError):
         return socket.create_server((place.host.strip("[]"), place.port), family=family).detach()
 
 

@@ -8,27 +8,41 @@ from zerobeast.common.errors import StoreError
 
 MOUNTS = Path("/proc/self/mountinfo")
 PAGE = 4096  #: bytes that a disk allocates at a time
-IN_MEMORY = ("tmpfs", "ramfs")
+MEMORY_TYPES = ("tmpfs", "ramfs")
 #: file systems on other machines, which may vanish or disagree about a page in the middle of a write
-REMOTE = ("9p", "afs", "ceph", "cifs", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "lustre", "nfs", "nfs4", "smb3")
+REMOTE_TYPES = (
+    "9p",
+    "afs",
+    "ceph",
+    "cifs",
+    "fuse.glusterfs",
+    "fuse.s3fs",
+    "fuse.sshfs",
+    "lustre",
+    "nfs",
+    "nfs4",
+    "smb3",
+)
 
 
-def demand(folder: Path, size: int) -> None:
+def check_space(folder: Path, size: int) -> None:
     """Refuse a folder where a file of `size` bytes would not outlive the process, or would not fit.
 
     Raises:
       StoreError: it is in memory, on another machine, or its disk is too full.
     """
-    if why := unfit(folder):
+    if why := explain_unfit(folder):
         raise StoreError(f"{folder} {why}, but a replay needs a local disk: name a folder by --learner.store")
-    if (room := free(folder)) < size:
-        raise StoreError(f"{folder}: the replay takes {size_of(size)}, the disk has {size_of(room)}: lower replay_size")
+    if (room := free_bytes(folder)) < size:
+        raise StoreError(
+            f"{folder}: the replay takes {format_size(size)}, the disk has {format_size(room)}: lower replay_size"
+        )
 
 
-def unfit(folder: Path) -> str:
+def explain_unfit(folder: Path) -> str:
     """Why no replay may be in a folder, of which nothing need exist yet; empty if one may."""
     kind = file_system(folder)
-    where = "is in memory" if kind in IN_MEMORY else "is on another machine" if kind in REMOTE else ""
+    where = "is in memory" if kind in MEMORY_TYPES else "is on another machine" if kind in REMOTE_TYPES else ""
     return where and f"{where} ({kind})"
 
 
@@ -47,16 +61,16 @@ def file_system(folder: Path, mounts: Path = MOUNTS) -> str:
     return found[1]
 
 
-def free(folder: Path) -> int:
+def free_bytes(folder: Path) -> int:
     """Bytes that may still be written to the disk of a folder."""
     return shutil.disk_usage(folder).free
 
 
-def pages(size: int) -> int:
+def round_to_pages(size: int) -> int:
     """Bytes of the whole pages that `size` bytes take."""
     return -(-size // PAGE) * PAGE
 
 
-def size_of(size: int) -> str:
+def format_size(size: int) -> str:
     """A number of bytes in readable form."""
     return f"{size / 1e9:.3g} GB" if size >= 1e8 else f"{size / 1e6:.3g} MB"

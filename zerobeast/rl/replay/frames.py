@@ -12,9 +12,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import ConfigError, StoreError, raising
+from zerobeast.common.errors import ConfigError, StoreError, raise_as
 from zerobeast.common.wire import Block, RecordSpec
-from zerobeast.rl.replay.disk import PAGE, pages
+from zerobeast.rl.replay.disk import PAGE, round_to_pages
 
 Compression = Literal["none", "zstd"]
 Ints = NDArray[np.int64]
@@ -23,7 +23,7 @@ LEVEL = 1  #: of zstd. Level 3 is no smaller, 1 a bit faster: 18 to 43 us for th
 _LENGTH = struct.Struct("<q")  #: length of the compressed frames, stored before them
 
 
-class Compressed:
+class CompressedFrames:
     """Frames of bytes, those of a row compressed as one piece: each resembles the one before it.
 
     On Atari a row decompresses as fast as the frames of one transition would if each were compressed alone, and takes a
@@ -48,7 +48,7 @@ class Compressed:
         self._compressor, self._decompressor = zstandard.ZstdCompressor(LEVEL), zstandard.ZstdDecompressor()
         self._row: NDArray[np.uint8] = np.empty(record.fields[0].shape, np.uint8)  #: the frames that were read last
         self._bytes = self._row.reshape(-1)
-        self._path, self._content, self._start, self._space = path, memoryview(content), start, space(record)
+        self._path, self._content, self._start, self._space = path, memoryview(content), start, max_row_bytes(record)
         self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._fd)
 
@@ -61,13 +61,13 @@ class Compressed:
         packed = self._compressor.compress(row[: self._row.size].data)
         written = content = _LENGTH.pack(len(packed)) + packed
         at = self._start + slot * self._space
-        with raising(StoreError, f"{self._path} cannot hold more frames", OSError):
+        with raise_as(StoreError, f"{self._path} cannot hold more frames", OSError):
             while content:
                 done = os.pwrite(self._fd, content, at)
                 content, at = content[done:], at + done
         return written
 
-    def written(self, slot: int) -> memoryview:
+    def read_stored(self, slot: int) -> memoryview:
         """What `write` stored, as it is in the file; of a torn row, anything."""
         at = self._start + slot * self._space
         (length,) = _LENGTH.unpack_from(self._content, at)
@@ -79,12 +79,12 @@ class Compressed:
         order = np.argsort(slots, kind="stable")
         rows, starts = np.unique(slots[order], return_index=True)
         for slot, asked in zip(rows.tolist(), np.split(order, starts[1:]), strict=True):
-            taken[asked] = self._unpacked(slot)[at[asked]]
+            taken[asked] = self._unpack(slot)[at[asked]]
         return taken
 
-    def _unpacked(self, slot: int) -> NDArray[np.uint8]:
+    def _unpack(self, slot: int) -> NDArray[np.uint8]:
         """[T + k, *frame] of a row, valid until the next call: new memory for each call would cost more."""
-        reader = self._decompressor.stream_reader(self.written(slot)[_LENGTH.size :])
+        reader = self._decompressor.stream_reader(self.read_stored(slot)[_LENGTH.size :])
         try:
             size = reader.readinto(self._bytes)
         except self._error:
@@ -94,10 +94,10 @@ class Compressed:
         return self._row
 
 
-def space(record: RecordSpec) -> int:
+def max_row_bytes(record: RecordSpec) -> int:
     """Maximum bytes that the compressed frames of one row take."""
     size = math.prod(record.fields[0].shape)
-    return pages(_LENGTH.size + size + size // 256 + PAGE // 32)  # zstd's own bound and a little more
+    return round_to_pages(_LENGTH.size + size + size // 256 + PAGE // 32)  # zstd's own bound and a little more
 
 
 def without_frames(record: RecordSpec, env_id: str) -> RecordSpec:
@@ -107,7 +107,7 @@ def without_frames(record: RecordSpec, env_id: str) -> RecordSpec:
       ConfigError: the frames are not one array of bytes or bits.
       StoreError: zstandard is not installed.
     """
-    with raising(StoreError, "replay_compression zstd", ModuleNotFoundError):
+    with raise_as(StoreError, "replay_compression zstd", ModuleNotFoundError):
         import_module("zstandard")
     obs = record.fields[0]
     if isinstance(obs, Block) or obs.dtype != "|u1":

@@ -140,7 +140,7 @@ class BurnIn(Spans[Sequences]):
         earliest = np.where(opens, ts, -burn_in)[:, None]
 
         def located(until: Ints) -> tuple[Ints, Ints]:
-            where, at = self.located(slots, np.clip(steps, earliest, until), self._rows)
+            where, at = self.locate(slots, np.clip(steps, earliest, until), self._rows)
             return where.T.ravel(), at.T.ravel()
 
         def time_major(entries: Tensor) -> Tensor:

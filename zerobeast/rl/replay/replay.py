@@ -37,7 +37,7 @@ Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
-class Drawn(NamedTuple, Generic[S]):
+class ReplaySample(NamedTuple, Generic[S]):
     """A sample of a replay."""
 
     batch: S
@@ -123,7 +123,7 @@ class Replay(Generic[S]):
             full = f"the replay is full with {self._ring.capacity} rollouts of all environments together"
             raise StoreError(f"{full}, and {drawn}")
 
-    def draw(self, n: int, beta: float) -> Drawn[S]:
+    def draw(self, n: int, beta: float) -> ReplaySample[S]:
         """Draw n items, with replacement, by priority.
 
         Args:
@@ -134,15 +134,15 @@ class Replay(Generic[S]):
           ValueError: there are no items.
         """
         self._drawn = True
-        ids = self._tree.find(self._tree.stratified(n, self._rng))
+        ids = self._tree.find(self._tree.draw_strata(n, self._rng))
         chances = self._tree.weights[ids]
         least = chances.min()
         if self._alpha and ranks.size() > 1:  # as many items are drawn from each rank's total
             chances = chances / self._tree.total
-            least = ranks.joined(torch.tensor(chances.min()), "largest weight").min().item()
+            least = ranks.gather(torch.tensor(chances.min()), "largest weight").min().item()
         weights = (chances / least) ** -beta  # N and the total cancel out
         batch = self._index.sample(ids)
-        return Drawn(batch, ids, self._fields.tensor(weights.astype(np.float32)))
+        return ReplaySample(batch, ids, self._fields.tensor(weights.astype(np.float32)))
 
     def update(self, ids: Ints, priorities: Tensor) -> None:
         """Give drawn items [N] new priorities [N]. Those not finite, or of items that are gone, are ignored."""

@@ -12,7 +12,7 @@ flush, no log. Rows may not survive a power loss; those torn by one are found by
     headers           [capacity, 8] int64: insert number, `Origin`, task, checksum
     priorities        [capacity, T] float32, of the item that begins at each step; 0: none yet
     rows              [capacity] of the rollout record, without frames if these are compressed
-    frames            [capacity] spaces of `zerobeast.rl.replay.frames.Compressed`, mostly holes
+    frames            [capacity] spaces of `zerobeast.rl.replay.frames.CompressedFrames`, mostly holes
 
 Insert number i, counted from 1, is in slot (i - 1) % capacity, so the numbers alone show where the ring begins. While a
 row is being written its number is 0: a kill loses that row and no other.
@@ -33,22 +33,22 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from zerobeast.common.errors import StoreError, raising
-from zerobeast.common.files.atomic import drafted
-from zerobeast.common.files.opening import opened
+from zerobeast.common.errors import StoreError, raise_as
+from zerobeast.common.files.atomic import draft_file
+from zerobeast.common.files.regular_files import open_regular
 from zerobeast.common.text import split_ids
 from zerobeast.common.wire import Block, EnvSpec, Field, Origin, RecordSpec
-from zerobeast.common.wire.checks import rollout_flaw
+from zerobeast.common.wire.checks import find_rollout_flaw
 from zerobeast.common.wire.codec import pack
-from zerobeast.rl.replay.disk import PAGE, demand, free, pages, size_of
-from zerobeast.rl.replay.frames import Compressed, Compression, space, without_frames
+from zerobeast.rl.replay.disk import PAGE, check_space, format_size, free_bytes, round_to_pages
+from zerobeast.rl.replay.frames import CompressedFrames, Compression, max_row_bytes, without_frames
 
 log = logging.getLogger(__name__)
 
 NAME = "replay"  #: of the file in its folder
 MAGIC = b"ZBREPLAY"
 FORMATS: dict[int, Compression] = {1: "none", 2: "zstd"}
-EXPECTED = 10  #: minimum compression ratio expected of frames of bytes; most do far better
+EXPECTED_RATIO = 10  #: minimum compression ratio expected of frames of bytes; most do far better
 AT_ONCE = 64  #: rows that are checked together
 _START = struct.Struct("<8s4q32s")
 _HEADER = struct.Struct("<7q")  #: what a checksum covers, besides the row
@@ -86,15 +86,17 @@ class RingFile:
         self.steps = record.dtype["first"].shape[0] - 1  #: T
         self._compression = compression
         packs = compression == "zstd"
-        kept, beside = (without_frames(record, env.env_id), space(record)) if packs else (record, 0)
+        kept, beside = (without_frames(record, env.env_id), max_row_bytes(record)) if packs else (record, 0)
         start = record.offset(kept.fields[0].name)
         self._kept = slice(start, start + kept.row_bytes)  #: the bytes of a row that are in `rows`
-        priorities_at = PAGE + pages(capacity * _ENTRIES * 8)
-        rows_at = priorities_at + pages(capacity * self.steps * 4)
-        self._allocated = frames_at = rows_at + pages(capacity * kept.row_bytes)
+        priorities_at = PAGE + round_to_pages(capacity * _ENTRIES * 8)
+        rows_at = priorities_at + round_to_pages(capacity * self.steps * 4)
+        self._allocated = frames_at = rows_at + round_to_pages(capacity * kept.row_bytes)
         self._size = frames_at + capacity * beside
-        self._expected = frames_at + capacity * pages(beside // EXPECTED)
-        digest = blake2b(pack([env.env_id, [_plain(field) for field in record.fields]]), digest_size=32).digest()
+        self._expected = frames_at + capacity * round_to_pages(beside // EXPECTED_RATIO)
+        digest = blake2b(
+            pack([env.env_id, [_describe_field(field) for field in record.fields]]), digest_size=32
+        ).digest()
         form = next(number for number, name in FORMATS.items() if name == compression)
         self._start = _START.pack(MAGIC, form, capacity, self.steps, record.row_bytes, digest)
         content = self._open()
@@ -102,15 +104,17 @@ class RingFile:
         self.priorities: NDArray[np.float32] = np.ndarray((capacity, self.steps), np.float32, content, priorities_at)
         self.rows: NDArray[np.void] = np.ndarray((capacity,), kept.dtype, content, rows_at)
         self._bytes: NDArray[np.uint8] = np.ndarray((capacity, kept.row_bytes), np.uint8, content, rows_at)
-        self.frames = Compressed(record, self.path, content, frames_at) if packs else None
+        self.frames = CompressedFrames(record, self.path, content, frames_at) if packs else None
         self.number = 0
         self._drop_torn()
         log.info(
             "the replay takes %s, %.0f bytes a step; its disk has %s free, and memory, which caches it, is %s",
-            f"about {size_of(self._expected)}, at most {size_of(self._size)}" if packs else size_of(self._size),
+            f"about {format_size(self._expected)}, at most {format_size(self._size)}"
+            if packs
+            else format_size(self._size),
             self._expected / (capacity * self.steps),
-            size_of(free(folder)),
-            size_of(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
+            format_size(free_bytes(folder)),
+            format_size(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
         )
 
     def after(self, number: int) -> Ints:
@@ -153,18 +157,18 @@ class RingFile:
 
     def _open(self) -> mmap.mmap:
         """The file's content, for as long as anything refers to it."""
-        with raising(StoreError, f"{self.path} cannot hold a replay of {size_of(self._expected)}", OSError):
+        with raise_as(StoreError, f"{self.path} cannot hold a replay of {format_size(self._expected)}", OSError):
             self.path.parent.resolve().mkdir(parents=True, exist_ok=True)  # a link may lead to none yet
             if not self.path.exists() or self._is_void():
                 self._make()
-            with opened(self.path, "r+b") as file:
+            with open_regular(self.path, "r+b") as file:
                 self._check(file.read(_START.size), os.fstat(file.fileno()).st_size)
                 os.posix_fallocate(file.fileno(), 0, self._allocated)  # a copied file may have holes
                 return mmap.mmap(file.fileno(), self._size)
 
     def _is_void(self) -> bool:
         """Whether the file there was made for other rows, of which none has come."""
-        with opened(self.path) as file:
+        with open_regular(self.path) as file:
             start = file.read(_START.size)
             if len(start) < _START.size or not start.startswith(MAGIC) or start == self._start:
                 return False
@@ -173,8 +177,8 @@ class RingFile:
 
     def _make(self) -> None:
         """Make a file without rows. Mapped blocks are allocated first: a full disk would be a SIGBUS later."""
-        demand(self.path.parent, self._expected)
-        with drafted(self.path, durable=True) as draft, draft.open("wb") as file:
+        check_space(self.path.parent, self._expected)
+        with draft_file(self.path, durable=True) as draft, draft.open("wb") as file:
             os.posix_fallocate(file.fileno(), 0, self._allocated)
             file.truncate(self._size)
             file.write(self._start)
@@ -197,7 +201,7 @@ class RingFile:
             raise StoreError(f"{self.path} was made with {changed}: {another}")
         if size != self._size:
             raise StoreError(f"{self.path} has {size} bytes, expected {self._size}: {another}")
-        demand(self.path.parent, 0)
+        check_space(self.path.parent, 0)
 
     def _drop_torn(self) -> None:
         """Drop the rows that are torn, or that the ring has come round to since."""
@@ -228,13 +232,13 @@ class RingFile:
             return f"its task is none of {env.env_id}"
         if (origin[0] < 0).any() or (row >= np.maximum(rows, 1)).any():
             return "it comes from no message"
-        return rollout_flaw(self.rows[slots], env)
+        return find_rollout_flaw(self.rows[slots], env)
 
     def _whole(self, slot: int) -> bool:
         *header, checksum = self._headers[slot].tolist()
         number = header[0]
         in_place = 0 < number < 1 << 62 and (number - 1) % self.capacity == slot
-        content = self._bytes[slot].data, self.frames.written(slot) if self.frames else b""
+        content = self._bytes[slot].data, self.frames.read_stored(slot) if self.frames else b""
         return in_place and bool(checksum == _checksum(*header, content=content))
 
 
@@ -245,6 +249,6 @@ def _checksum(*header: int, content: Iterable[bytes | memoryview]) -> int:
     return checksum
 
 
-def _plain(field: Field | Block) -> list[object]:
-    content = field.dtype if isinstance(field, Field) else [_plain(part) for part in field.fields]
+def _describe_field(field: Field | Block) -> list[object]:
+    content = field.dtype if isinstance(field, Field) else [_describe_field(part) for part in field.fields]
     return [field.name, content, list(field.shape)]

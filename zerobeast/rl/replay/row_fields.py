@@ -9,11 +9,11 @@ from torch import Tensor
 
 from zerobeast.common.wire import ROLLOUT_FIELDS, EnvSpec
 from zerobeast.common.wire.stacks import stack_places
-from zerobeast.rl.data.rollouts import true
+from zerobeast.rl.data.rollouts import to_bools
 from zerobeast.rl.nets import StepInput
-from zerobeast.rl.ops.columns import observed
+from zerobeast.rl.ops.columns import read_observations
 from zerobeast.rl.ops.tree import leaves, tree_map
-from zerobeast.rl.replay.frames import Compressed
+from zerobeast.rl.replay.frames import CompressedFrames
 
 Ints = NDArray[np.int64]
 
@@ -31,7 +31,9 @@ class RowFields:
       device: of the tensors.
     """
 
-    def __init__(self, rows: NDArray[np.void], frames: Compressed | None, env: EnvSpec, device: torch.device) -> None:
+    def __init__(
+        self, rows: NDArray[np.void], frames: CompressedFrames | None, env: EnvSpec, device: torch.device
+    ) -> None:
         self._fields: dict[str, Any] = {name: _arrays(rows[name]) for name in rows.dtype.names or ()}
         self._frames, self._k, self._space, self._device = frames, env.frame_stack, env.obs, device
         self._arrivals: list[Any] = leaves({name: self._fields[name] for name in ARRIVALS if name in self._fields})
@@ -40,11 +42,11 @@ class RowFields:
 
     def values(self, name: str, *where: Ints) -> NDArray[Any]:
         """[N, *shape] of a field of one array at steps, slots and t; [N, T + 1, *shape] of whole rows, slots alone."""
-        return true(self._fields[name][where])
+        return to_bools(self._fields[name][where])
 
     def entries(self, name: str, slots: Ints, ts: Ints) -> Any:
         """[N, *shape] of a field at steps, or a tree of such."""
-        return tree_map(lambda column: self.tensor(true(column[slots, ts])), self._fields[name])
+        return tree_map(lambda column: self.tensor(to_bools(column[slots, ts])), self._fields[name])
 
     def core_state(self, slots: Ints) -> Tensor:
         """[N, core_size] before step 0 of rows; zeros where a slot is -1."""
@@ -69,26 +71,26 @@ class RowFields:
 
         A sender that drops rollouts leaves no gap in their numbers, so only the steps tell.
         """
-        return self._arrived(before, self.steps) == self._arrived(after, 0)
+        return self._arrival_bits(before, self.steps) == self._arrival_bits(after, 0)
 
     def tensor(self, values: NDArray[Any]) -> Tensor:
         """As a tensor on the device."""
         return torch.from_numpy(values).to(self._device)
 
-    def _arrived(self, slot: int, t: int) -> list[bytes]:
+    def _arrival_bits(self, slot: int, t: int) -> list[bytes]:
         """The bits of all that arrived at a step, with its newest frame alone."""
-        newest: Any = leaves(self._taken(np.array([slot]), np.array([[t + self._k - 1]])))
+        newest: Any = leaves(self._take_frames(np.array([slot]), np.array([[t + self._k - 1]])))
         return [part.tobytes() for part in (*newest, *(column[slot, t] for column in self._arrivals))]
 
     def _obs(self, slots: Ints, ts: Ints) -> Any:
         """[N, (k,) *frame], or a tree of such."""
         if self._k == 1:
-            frames = tree_map(lambda frames: self.tensor(true(frames)[:, 0]), self._taken(slots, ts[:, None]))
-            return observed(self._space, frames)
-        stacks = self._taken(slots, stack_places(self._fields["first"].view(np.uint8), slots, ts, self._k))
-        return observed(self._space, tree_map(lambda frames: self.tensor(true(frames)), stacks))
+            frames = tree_map(lambda frames: self.tensor(to_bools(frames)[:, 0]), self._take_frames(slots, ts[:, None]))
+            return read_observations(self._space, frames)
+        stacks = self._take_frames(slots, stack_places(self._fields["first"].view(np.uint8), slots, ts, self._k))
+        return read_observations(self._space, tree_map(lambda frames: self.tensor(to_bools(frames)), stacks))
 
-    def _taken(self, slots: Ints, at: Ints) -> Any:
+    def _take_frames(self, slots: Ints, at: Ints) -> Any:
         """[N, M, *frame], or a tree of such: the frames `at` [N, M] of rows in `slots` [N]."""
         if self._frames:
             return self._frames.take(slots, at)

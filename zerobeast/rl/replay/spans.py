@@ -113,7 +113,7 @@ class Spans(ABC, Generic[S]):
         self.count -= len(lost)
         return lost
 
-    def located(self, slots: Ints, offsets: Ints, back: int = 0) -> tuple[Ints, Ints]:
+    def locate(self, slots: Ints, offsets: Ints, back: int = 0) -> tuple[Ints, Ints]:
         """Slots and t of the steps `offsets` [N, M] after step 0 of rows [N], or before it if negative.
 
         The step after a row is step 0 of the next row, or step T of its own as long as there is no next row.

@@ -25,9 +25,9 @@ class SumTree:
     """
 
     def __init__(self, n: int) -> None:
-        self._levels: list[Floats] = [np.zeros(_whole(n))]  #: the items, then their sums, then the sums of those
+        self._levels: list[Floats] = [np.zeros(_round_up(n))]  #: the items, then their sums, then the sums of those
         while len(self._levels[-1]) > TOP:
-            self._levels.append(np.zeros(_whole(len(self._levels[-1]) // FAN_OUT)))
+            self._levels.append(np.zeros(_round_up(len(self._levels[-1]) // FAN_OUT)))
 
     @property
     def weights(self) -> Floats:
@@ -47,7 +47,7 @@ class SumTree:
             nodes = nodes // FAN_OUT
             sums[nodes] = parts.reshape(-1, FAN_OUT)[nodes].sum(axis=1)
 
-    def stratified(self, n: int, rng: np.random.Generator) -> Floats:
+    def draw_strata(self, n: int, rng: np.random.Generator) -> Floats:
         """n points for `find`, one in each of n equal parts of the total (Schaul et al. 2016, appendix B.2.1)."""
         return (np.arange(n) + rng.random(n)) * (self.total / n)
 
@@ -75,5 +75,5 @@ class SumTree:
         return nodes
 
 
-def _whole(n: int) -> int:
+def _round_up(n: int) -> int:
     return -(-n // FAN_OUT) * FAN_OUT

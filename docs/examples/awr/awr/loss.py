@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from awr.config import AWRConfig
-from zerobeast.rl.algos.policy_gradient.actor_critic import three_terms, unroll
+from zerobeast.rl.algos.policy_gradient.actor_critic import combine_terms, unroll
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.data import Batch
 from zerobeast.rl.learning import estimate
 from zerobeast.rl.ops.distributions import Family
-from zerobeast.rl.ops.losses import normalized, policy_gradient_loss
+from zerobeast.rl.ops.losses import policy_gradient_loss, standardize
 from zerobeast.rl.protocol import Metrics
 
 
@@ -21,12 +21,12 @@ def loss(config: AWRConfig, family: Family, net: PolicyAndValue, batch: Batch) -
     """Regression of values on TD(lambda), and of the policy on its actions, weighted by exp(advantage / beta)."""
     logits, values = unroll(net, batch)
     policy, mask = family.of(logits, batch.legal), batch.mask
-    choice = family.deciding(mask, batch.legal)
+    choice = family.select_decisions(mask, batch.legal)
     targets = estimate(config, batch, values.detach(), torch.zeros_like(values[1:])).vs
-    advantages = normalized(targets - values.detach()[:-1], choice)
+    advantages = standardize(targets - values.detach()[:-1], choice)
     weights = (advantages / config.temperature).clamp(max=math.log(config.max_weight)).exp()
     taken = policy.log_prob(batch.actions)
-    return three_terms(
+    return combine_terms(
         config,
         policy,
         pg=policy_gradient_loss(log_probs=taken, advantages=weights, mask=choice, reduction="mean"),

@@ -8,10 +8,10 @@ from torch import Tensor
 from two_timescale.config import TwoTimescaleConfig
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import EnvSpec, Field, PolicySpec
-from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCritic, policy_logits, steps, unroll
+from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCritic, policy_logits, slice_steps, unroll
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.data import Batch
-from zerobeast.rl.learning import GradientDescent, OneBatch, estimate, summary
+from zerobeast.rl.learning import GradientDescent, OneBatch, estimate, summarize_steps
 from zerobeast.rl.nets import StepInput
 from zerobeast.rl.ops.losses import baseline_loss, entropy_loss, policy_gradient_loss
 from zerobeast.rl.protocol import Act, Learned, Sampling
@@ -55,7 +55,7 @@ class TwoTimescaleLearning(OneBatch):
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """A V-trace policy gradient, and regression of the values on their V-trace targets."""
-        own, mask, choice = self._settings, batch.mask, self._family.deciding(batch.mask, batch.legal)
+        own, mask, choice = self._settings, batch.mask, self._family.select_decisions(batch.mask, batch.legal)
         with self._actor.autocast():
             logits, values = unroll(self._net, batch)
             policy = self._family.of(logits, batch.legal)
@@ -67,6 +67,6 @@ class TwoTimescaleLearning(OneBatch):
             regression = baseline_loss(values=values[:-1], targets=targets.vs, mask=mask, reduction="mean")
         self._critic.step(own.baseline_cost * regression, agent_steps, mask)
         step = self._actor.step(pg + own.entropy_cost * entropy, agent_steps, choice)
-        self._net.observe(steps(batch.obs, slice(-1)))
+        self._net.observe(slice_steps(batch.obs, slice(-1)))
         curves = {"pg_loss": pg.detach(), "baseline_loss": regression.detach(), "entropy": -entropy.detach()}
-        return summary([(step, curves)])
+        return summarize_steps([(step, curves)])

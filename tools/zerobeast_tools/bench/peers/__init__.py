@@ -18,11 +18,11 @@ from zerobeast.common.process.terminal import write
 from zerobeast.plan.placement import placement_of
 from zerobeast.version import __version__
 from zerobeast_tools.bench.figures import STEPS_S, Figure, Goal, figure
-from zerobeast_tools.bench.options import emit_figures, numeric
-from zerobeast_tools.bench.peers.catalogue import OURS, WORKS, Peer, Work, choose
+from zerobeast_tools.bench.options import emit_figures, numeric_parser
+from zerobeast_tools.bench.peers.catalogue import OWN_NAME, WORKS, Peer, Work, choose
 from zerobeast_tools.bench.peers.installation import prepare
-from zerobeast_tools.bench.peers.process import PeerFailed, run
-from zerobeast_tools.throwaway_run import settings
+from zerobeast_tools.bench.peers.process import PeerFailed, run_child
+from zerobeast_tools.throwaway_run import load_settings
 
 RUNNERS = Path(__file__).parent / "runners"
 MARGIN_S = 600.0  #: for imports, the first update and an orderly end, even on a busy machine
@@ -44,7 +44,7 @@ def main(argv: list[str]) -> int:
     Raises:
       ConfigError: a peer is unknown, or a setting is wrong.
     """
-    parser = numeric("peers", __doc__, seconds=60.0, warmup=20.0)
+    parser = numeric_parser("peers", __doc__, seconds=60.0, warmup=20.0)
     works = "; ".join(f"{work.name}: {work.what}" for work in WORKS.values())
     parser.add_argument("--work", choices=list(WORKS), default="pong", help=f"{works}; default pong")
     parser.add_argument(
@@ -55,12 +55,12 @@ def main(argv: list[str]) -> int:
     options, flags = parser.parse_known_args(argv)
     work = WORKS[options.work]
     names, flags = choose(options.only, work), [*flags, *work.flags]
-    settings(flags)  # a wrong setting fails here, before anything runs
+    load_settings(flags)  # a wrong setting fails here, before anything runs
     root, warmup, seconds = options.venvs.expanduser().resolve(), options.warmup, options.seconds
     rows = []
     for name in names:
         write(f"{name}: training for {warmup + seconds:.0f} s", sys.stderr)
-        ours = name == OURS
+        ours = name == OWN_NAME
         row = measure_ours(flags, warmup, seconds) if ours else measure_peer(work.peer(name), root, warmup, seconds)
         write(f"{name}: {row.failure or f'{row.rate:.0f} agent steps/s'}", sys.stderr)
         rows.append(row)
@@ -77,7 +77,7 @@ def measure_peer(peer: Peer, root: Path, warmup_s: float, seconds: float) -> Row
         command = [str(python), str(RUNNERS / script), *arguments, f"--warmup={warmup_s}", f"--seconds={seconds}"]
         with tempfile.TemporaryDirectory(prefix="beast-peer-", ignore_cleanup_errors=True) as folder:
             environ, limit_s = {**peer.environ, "TMPDIR": folder}, warmup_s + seconds + MARGIN_S
-            output = run(command, root / f"{peer.name}.log", limit_s, environ, Path(folder))
+            output = run_child(command, root / f"{peer.name}.log", limit_s, environ, Path(folder))
         rate, version = parse_line(output)
     except PeerFailed as error:
         return Row(peer.name, peer.version, peer.settings, failure=str(error))
@@ -88,13 +88,13 @@ def measure_ours(flags: list[str], warmup_s: float, seconds: float) -> Row:
     """Train with all our services, as `beast bench train` does."""
     from zerobeast_tools.bench.train import measure
 
-    config = settings(flags)
+    config = load_settings(flags)
     what = f"{config.algo}, {placement_of(config).name}, {config.actor.env_groups} x {config.actor.envs_per_group} envs"
     try:
         run = measure(flags, warmup_s, seconds)
     except BeastError as error:
-        return Row(OURS, __version__, what, failure=str(error))
-    return Row(OURS, __version__, f"{what}, {run.pages['learner'].get('precision', 'float32')}", run.rate)
+        return Row(OWN_NAME, __version__, what, failure=str(error))
+    return Row(OWN_NAME, __version__, f"{what}, {run.pages['learner'].get('precision', 'float32')}", run.rate)
 
 
 def parse_line(output: str) -> tuple[float, str]:
@@ -117,11 +117,11 @@ def parse_line(output: str) -> tuple[float, str]:
 
 def figures(rows: Sequence[Row], work: Work) -> list[Figure]:
     """Our rate beside theirs; theirs alone if ours is not known."""
-    ours = next((row.rate for row in rows if row.peer == OURS), None)
+    ours = next((row.rate for row in rows if row.peer == OWN_NAME), None)
     found = []
     for row in rows:
         what = f"{row.peer} {row.version}: {row.settings}"
-        if row.rate is not None and (ours is None or row.peer == OURS):
+        if row.rate is not None and (ours is None or row.peer == OWN_NAME):
             found.append(figure(what, row.rate, STEPS_S))
         elif row.rate is not None and ours is not None:
             goal = Goal(">=", work.peer(row.peer).goal, of_ratio=True)

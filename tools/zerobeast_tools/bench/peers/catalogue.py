@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from zerobeast.common.errors import ConfigError
 
-OURS = "zerobeast"
+OWN_NAME = "zerobeast"
 TORCH = "torch==2.13.0"  #: installed first, so that every peer computes with the build that this machine keeps
 ROM_SOURCE = "ale-py==0.12.1"  #: its wheel carries the ROMs; older releases fetch them while they are installed
 
@@ -124,7 +124,7 @@ def choose(only: str | None, work: Work) -> list[str]:
     Raises:
       ConfigError: a name is unknown, or none is left.
     """
-    known = [*(peer.name for peer in work.peers), OURS]
+    known = [*(peer.name for peer in work.peers), OWN_NAME]
     if only is None:
         return known
     wanted = [name.strip() for name in only.split(",") if name.strip()]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from zerobeast.common.process.terminal import write
 from zerobeast_tools.bench.peers.catalogue import ROM_SOURCE, TORCH, Peer
-from zerobeast_tools.bench.peers.process import PeerFailed, run
+from zerobeast_tools.bench.peers.process import PeerFailed, run_child
 
 INSTALL_LIMIT_S = 3600.0  #: of one pip command; a slow line and a compiler need their time
 READY = ".ready"  #: file in the virtual environment that lists what was installed; written last
@@ -30,7 +30,7 @@ def prepare(peer: Peer, root: Path) -> Path:
     root.mkdir(parents=True, exist_ok=True)
     log = root / f"{peer.name}-install.log"
     try:
-        run([sys.executable, "-m", "venv", "--clear", str(venv)], log, INSTALL_LIMIT_S)
+        run_child([sys.executable, "-m", "venv", "--clear", str(venv)], log, INSTALL_LIMIT_S)
         _pip(python, log, TORCH)
         _pip(python, log, TORCH, *peer.packages)
         if peer.rom:
@@ -43,7 +43,7 @@ def prepare(peer: Peer, root: Path) -> Path:
 
 def _pip(python: Path, log: Path, *arguments: str) -> None:
     command = [str(python), "-m", "pip", "install", "--quiet", *arguments]
-    run(command, log, INSTALL_LIMIT_S, {"PIP_DISABLE_PIP_VERSION_CHECK": "1"})
+    run_child(command, log, INSTALL_LIMIT_S, {"PIP_DISABLE_PIP_VERSION_CHECK": "1"})
 
 
 def _copy_rom(python: Path, log: Path, venv: Path) -> None:

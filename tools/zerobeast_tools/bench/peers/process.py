@@ -25,7 +25,7 @@ class PeerFailed(BeastError):
     """A peer could not be installed or run; its text goes into the table."""
 
 
-def run(
+def run_child(
     command: Sequence[str],
     log: Path,
     limit_s: float,
@@ -83,14 +83,14 @@ def _end(process: subprocess.Popen[bytes], mark: str) -> None:
         process.kill()
         process.wait()
         deadline = time.monotonic() + TIDY_LIMIT_S
-        while (left := _marked(mark)) and time.monotonic() < deadline:
+        while (left := _find_marked(mark)) and time.monotonic() < deadline:
             time.sleep(0.05)
         for each in left:
             with contextlib.suppress(psutil.Error):
                 each.kill()
 
 
-def _marked(mark: str) -> list[psutil.Process]:
+def _find_marked(mark: str) -> list[psutil.Process]:
     """The processes that carry the mark."""
     return [each for each in psutil.process_iter(["environ"]) if (each.info["environ"] or {}).get(MARK) == mark]
 

@@ -19,11 +19,11 @@ from zerobeast.rl.nets import StepInput
 from zerobeast.rl.protocol import Act, Metrics, Sampling
 from zerobeast_tools.chaos.witness.env import ACTIONS, reward_of, right_action
 
-SEEN = 3  #: size of the recurrent state: the last observation
+STATE_SIZE = 3  #: size of the recurrent state: the last observation
 DECAY = 1e-4  #: of the weights, which serve only to be published
 
 
-class Mixed(BeastError):
+class MixedUp(BeastError):
     """A message reached a process that it was not meant for."""
 
 
@@ -37,14 +37,16 @@ class Witness(Impala):
 
     def __init__(self, config: RunConfig, env: EnvSpec) -> None:
         super().__init__(config, env)
-        self.policy = PolicySpec(logits_and_value(ACTIONS), SEEN)
+        self.policy = PolicySpec(logits_and_value(ACTIONS), STATE_SIZE)
 
     def act(self, net: PolicyAndValue, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
         """Give the only right answers. Raises Mixed if the recurrent state is another environment's."""
         del net, sampling
         obs, first = inputs.obs[0].float(), inputs.first[0]
         empty = obs[:, 0] == 0  # a broker tries its network on an empty observation
-        demand(empty | first | (obs == after(core)).all(-1), "the policy's memory is another one's", core, obs)
+        check_all(
+            empty | first | (obs == next_observation(core)).all(-1), "the policy's memory is another one's", core, obs
+        )
         return Act(right_action(*obs.long().unbind(-1)), {"logits": logits_of(obs), "value": obs[:, 2]}), obs.clone()
 
     def loss(self, net: PolicyAndValue, batch: Batch) -> tuple[Tensor, Metrics]:
@@ -58,32 +60,37 @@ def check(batch: Batch) -> None:
     """Check every entry of a batch of rollouts against what the environment shows and the policy answers."""
     obs, first = batch.obs, batch.first
     here, there, opens = obs[:-1], obs[1:], first[1:]
-    demand(opens | (there == after(here)).all(-1), "an observation does not follow the one before it", here, there)
-    demand(~opens | (there[..., 2] == 0), "an episode opens in its middle", here, there)
+    check_all(
+        opens | (there == next_observation(here)).all(-1),
+        "an observation does not follow the one before it",
+        here,
+        there,
+    )
+    check_all(~opens | (there[..., 2] == 0), "an episode opens in its middle", here, there)
     taken = batch.last_action[1:] == right_action(*here.long().unbind(-1))
-    demand(opens | taken, "an action does not belong to its observation", here, batch.last_action[1:])
+    check_all(opens | taken, "an action does not belong to its observation", here, batch.last_action[1:])
     paid = batch.reward[1:] == reward_of(there[..., 0], there[..., 2])
-    demand(opens | paid, "a reward does not belong to its step", there, batch.reward[1:])
+    check_all(opens | paid, "a reward does not belong to its step", there, batch.reward[1:])
     logits, value = batch.extras["logits"], batch.extras["value"]
     answered = (logits == logits_of(here)).all(-1) & (value == here[..., 2])
-    demand(answered, "an answer does not belong to its observation", here, logits)
+    check_all(answered, "an answer does not belong to its observation", here, logits)
     remembered = torch.where(first[0, :, None], 0.0, obs[0] - torch.tensor([0.0, 0.0, 1.0]))
-    demand((batch.core_state == remembered).all(-1), "the stored memory is another one's", obs[0], batch.core_state)
+    check_all((batch.core_state == remembered).all(-1), "the stored memory is another one's", obs[0], batch.core_state)
 
 
-def after(obs: Tensor) -> Tensor:
+def next_observation(obs: Tensor) -> Tensor:
     """The observation that follows within an episode."""
     return obs + torch.tensor([0.0, 0.0, 1.0])
 
 
 def logits_of(obs: Tensor) -> Tensor:
     """[..., ACTIONS] logits that repeat the observation."""
-    return torch.nn.functional.pad(obs, (0, ACTIONS - SEEN))
+    return torch.nn.functional.pad(obs, (0, ACTIONS - STATE_SIZE))
 
 
-def demand(good: Tensor, sentence: str, *seen: Tensor) -> None:
+def check_all(good: Tensor, sentence: str, *seen: Tensor) -> None:
     """Raise Mixed with the values at the first place that is not good."""
     if bool(good.all()):
         return
     place = tuple((~good).nonzero()[0].tolist())
-    raise Mixed(f"{sentence}: " + "; ".join(str(values[place].tolist()) for values in seen))
+    raise MixedUp(f"{sentence}: " + "; ".join(str(values[place].tolist()) for values in seen))

@@ -21,10 +21,10 @@ from torch import Tensor
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import ArraySpace, EnvSpec, Field, PolicySpec
 from zerobeast.rl.algos.control.networks import HIDDEN_SIZE, BoxPolicy, Critics
-from zerobeast.rl.algos.policy_gradient.actor_critic import steps
+from zerobeast.rl.algos.policy_gradient.actor_critic import slice_steps
 from zerobeast.rl.data import Batch, Rollouts
-from zerobeast.rl.learning import GradientDescent, ReplayLearning, Target, Updated, shaped
-from zerobeast.rl.nets import StepInput, initial, without_autocast
+from zerobeast.rl.learning import GradientDescent, ReplayLearning, Target, UpdateResult, shape_rewards
+from zerobeast.rl.nets import StepInput, seed_weights, without_autocast
 from zerobeast.rl.ops import ranks
 from zerobeast.rl.ops.gaussian import Box
 from zerobeast.rl.protocol import Act, Learned, Metrics, Sampling
@@ -54,7 +54,7 @@ class BoxControl(ABC, Generic[Settings]):
 
     def network(self) -> BoxPolicy:
         """A new network on the CPU; its weights depend on the run's seed alone."""
-        with initial(self.config.seed):
+        with seed_weights(self.config.seed):
             return BoxPolicy(self.config.net, self.env, self.outputs * self.action_size)
 
     @torch.inference_mode()
@@ -73,7 +73,7 @@ class BoxControl(ABC, Generic[Settings]):
     def divergence(self, net: BoxPolicy, batch: Batch) -> Tensor:
         """How far the likeliest action has moved, mean over its components, in units of half their box."""
         with without_autocast(net.device):  # nor is there any when it acts
-            best = self.best(net(net.encode(steps(batch.inputs, slice(-1)))))
+            best = self.best(net(net.encode(slice_steps(batch.inputs, slice(-1)))))
         moved = best - batch.extras["best"].flatten(0, 1)
         return moved.abs().mean(-1).view(batch.mask.shape)
 
@@ -99,7 +99,7 @@ class BoxLearning(ReplayLearning[Transitions]):
 
     def __init__(self, algorithm: BoxControl[Settings], net: BoxPolicy, n_critics: int) -> None:
         run, settings = algorithm.config, algorithm.settings
-        shape = partial(shaped, settings=settings)
+        shape = partial(shape_rewards, settings=settings)
         items = partial(NStep, n=settings.n_step, discount=settings.discount, shape=shape)
         super().__init__(run, algorithm.env, algorithm.policy, items, net.device)
         self._net, self._box = net, algorithm.box
@@ -129,7 +129,7 @@ class BoxLearning(ReplayLearning[Transitions]):
         """Store rollouts, and add their observations once to the statistics that normalise them, if any do."""
         super().add(rollouts, agent_steps)
         if (norm := self._unmerged or self._net.vectors.norm) is not None:
-            norm.observe(steps(rollouts.batch.obs, slice(-1)), rollouts.batch.away)
+            norm.observe(slice_steps(rollouts.batch.obs, slice(-1)), rollouts.batch.away)
 
     def step(self, agent_steps: int) -> Learned:
         """As usual, with the observations of all ranks in the statistics: not all add as often as they take steps."""
@@ -137,7 +137,7 @@ class BoxLearning(ReplayLearning[Transitions]):
             self._net.vectors.norm.join(self._unmerged)
         return super().step(agent_steps)
 
-    def update(self, batch: Transitions, weights: Tensor, agent_steps: int) -> Updated:
+    def update(self, batch: Transitions, weights: Tensor, agent_steps: int) -> UpdateResult:
         """One step of the critics and the encoder, then one of the policy."""
         with self._critic_descent.autocast():
             features = self._net.encode(batch.inputs)
@@ -152,4 +152,4 @@ class BoxLearning(ReplayLearning[Transitions]):
         if step.applied:
             applied, improved = self.improve(features.detach(), agent_steps)
             step, metrics = step._replace(applied=applied), metrics | improved
-        return Updated(step, metrics, errors.detach().abs().mean(0), transitions=len(weights))
+        return UpdateResult(step, metrics, errors.detach().abs().mean(0), transitions=len(weights))

@@ -16,20 +16,20 @@ from zerobeast.rl.algos.impact.config import ImpactConfig
 from zerobeast.rl.algos.policy_gradient.actor_critic import (
     ActorCritic,
     ActorCriticLearning,
+    combine_terms,
     lag_metrics,
     policy_logits,
-    three_terms,
     unroll,
 )
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.data import Batch
-from zerobeast.rl.learning import Circular, Step, Target, estimate, summary
+from zerobeast.rl.learning import Circular, Step, Target, estimate, summarize_steps
 from zerobeast.rl.ops import losses, ranks
 from zerobeast.rl.ops.distributions import Family
 from zerobeast.rl.protocol import Learned, Metrics
 
 FLOOR, CEILING = 0.01, 100.0  #: of the divergence's weight, relative to its initial value: a dozen targets lead back
-AIMED = "target_logits"  #: extra of a held batch: [T, B, A], from its first use until the target changes
+TARGET_EXTRA = "target_logits"  #: extra of a held batch: [T, B, A], from its first use until the target changes
 
 
 class Impact(ActorCritic[ImpactConfig]):
@@ -54,25 +54,25 @@ class ImpactLearning(ActorCriticLearning[ImpactConfig]):
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """Learn from a batch, and from earlier ones."""
-        due = self._circular.add(batch.packed(self._frame_stack))
-        learned = summary([self._step(kept.unpacked(), agent_steps) for kept in due])
+        due = self._circular.add(batch.pack(self._frame_stack))
+        learned = summarize_steps([self._step(kept.unpack(), agent_steps) for kept in due])
         self.observe(batch)
         return learned
 
     def _step(self, batch: Batch, agent_steps: int) -> tuple[Step, Metrics]:
         cost = self._weight.value
         with self.descent.autocast():
-            if AIMED not in batch.extras:  # which are those of the held batch
-                batch.extras[AIMED] = policy_logits(self._target.copy, batch)
-            total, terms = loss(self.settings, self.family, self.net, batch, batch.extras[AIMED], kl_cost=cost)
+            if TARGET_EXTRA not in batch.extras:  # which are those of the held batch
+                batch.extras[TARGET_EXTRA] = policy_logits(self._target.copy, batch)
+            total, terms = loss(self.settings, self.family, self.net, batch, batch.extras[TARGET_EXTRA], kl_cost=cost)
         step = self.descent.step(total, agent_steps, batch.mask)
         if step.applied:
-            choice = self.family.deciding(batch.mask, batch.legal)
-            self._weight.observe(float(ranks.mean(terms["kl"], choice, "divergence")))
+            choice = self.family.select_decisions(batch.mask, batch.legal)
+            self._weight.observe(float(ranks.mean_over_ranks(terms["kl"], choice, "divergence")))
             if self._target.count():
                 self._weight.adapt()
                 for held in self._circular.held:
-                    held.extras.pop(AIMED, None)  # the old target's
+                    held.extras.pop(TARGET_EXTRA, None)  # the old target's
         return step, terms
 
 
@@ -101,22 +101,22 @@ def loss(
     logits, values = unroll(net, batch)
     answers = (logits, target_logits, batch.extras["logits"])
     policy, target, behaviour = (family.of(each, batch.legal) for each in answers)
-    actions, mask, choice = batch.actions, batch.mask, family.deciding(batch.mask, batch.legal)
+    actions, mask, choice = batch.actions, batch.mask, family.select_decisions(batch.mask, batch.legal)
     learner, aimed, taken = (each.log_prob(actions) for each in (policy, target, behaviour))
     # the target stands in for the policy (section 3.1): estimates follow the values, not every step of it
     vs, advantages, _ = estimate(config, batch, values.detach(), aimed - taken)  # R takes the place of `weights`
     log_ratios = log_ratio(learner, aimed, taken, config.rho)
     if config.normalize_advantages:
-        advantages = losses.normalized(advantages, choice)
+        advantages = losses.standardize(advantages, choice)
     pg = losses.clipped_surrogate_loss(
         log_ratios=log_ratios, advantages=advantages, clip=config.clip, mask=choice, reduction="mean"
     )
-    total, metrics = three_terms(
+    total, metrics = combine_terms(
         config, policy, pg=pg, values=values[:-1], targets=vs, masks=(mask, choice), entropy_cost=config.entropy_cost
     )
     kl = losses.masked_reduce(target.kl(policy), choice, "mean")
     if kl_cost:
-        total = total + losses.share(choice, mask, "mean") * kl_cost * kl
+        total = total + losses.valid_share(choice, mask, "mean") * kl_cost * kl
     clipped = ((log_ratios.detach().exp() - 1).abs() > config.clip).float()
     metrics |= {
         "total": total.detach(),

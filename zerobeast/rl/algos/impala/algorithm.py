@@ -12,7 +12,7 @@ from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCriticLearning
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.algos.policy_gradient.vtrace_loss import VTraceActorCritic, loss
 from zerobeast.rl.data import Batch
-from zerobeast.rl.learning import Circular, Dual, GradientDescent, Parts, Step, summary
+from zerobeast.rl.learning import Circular, Dual, GradientDescent, Parts, Step, summarize_steps
 from zerobeast.rl.ops import ranks
 from zerobeast.rl.protocol import Learned, Learning, Metrics
 
@@ -42,15 +42,15 @@ class ImpalaLearning(ActorCriticLearning[ImpalaConfig]):
         run, config = algorithm.config, algorithm.settings
         self._frame_stack = algorithm.env.frame_stack
         held = -(-config.replay_rollouts // ranks.size())
-        self._replay = OldRollouts(config.replay_share, held, ranks.seed(run.seed), net.device)
+        self._replay = OldRollouts(config.replay_share, held, ranks.rank_seed(run.seed), net.device)
         self._circular = Circular(config.batches, config.uses, net.device)
         self._weight = EntropyWeight(run, config, net.device) if config.entropy_target else None
         self.parts |= {"batches": self._circular, "replay": self._replay, "entropy_weight": self._weight}
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """Learn from a batch, and from earlier ones: V-trace corrects for their age."""
-        mixed = self._replay.mix(batch.packed(self._frame_stack))
-        learned = summary([self._step(each.unpacked(), agent_steps) for each in self._circular.add(mixed)])
+        mixed = self._replay.mix(batch.pack(self._frame_stack))
+        learned = summarize_steps([self._step(each.unpack(), agent_steps) for each in self._circular.add(mixed)])
         self.observe(batch)  # once, however often it is used
         return learned
 
@@ -64,8 +64,8 @@ class ImpalaLearning(ActorCriticLearning[ImpalaConfig]):
             self.net.observe_targets(targets, batch.mask, batch.task)
         if weight is not None:
             metrics["entropy_cost"] = weight.value
-            choice = self.family.deciding(batch.mask, batch.legal)
-            if step.applied and ranks.total(choice.sum(), "transitions with a choice"):
+            choice = self.family.select_decisions(batch.mask, batch.legal)
+            if step.applied and ranks.sum_over_ranks(choice.sum(), "transitions with a choice"):
                 weight.step(metrics["entropy"], agent_steps, choice)
         return step, metrics
 
@@ -101,13 +101,13 @@ class OldRollouts:
         if self._held and len(self._held[0].mask) != len(batch.mask):
             self._held.clear()  # they were collected with another unroll_length, before this run was resumed
         picks = torch.randint(len(self._held), (old,), generator=self._generator).tolist() if self._held else []
-        mixed = Batch.joined([batch, *(self._held[pick] for pick in picks)])
+        mixed = Batch.join([batch, *(self._held[pick] for pick in picks)])
         self._held.extend(batch.each())
         return mixed
 
     def state(self) -> dict[str, Any]:
         """All held rollouts, and what the next draws depend on."""
-        held = [Batch.joined(self._held)._asdict()] if self._held else []
+        held = [Batch.join(self._held)._asdict()] if self._held else []
         return {"held": held, "generator": self._generator.get_state(), "owed": self._owed}
 
     def load(self, state: dict[str, Any]) -> None:
@@ -117,7 +117,7 @@ class OldRollouts:
         if self._per_new:
             self._owed = state["owed"]
             for entries in state["held"]:
-                self._held.extend(Batch.restored(entries, self._device).each())
+                self._held.extend(Batch.restore(entries, self._device).each())
 
 
 class EntropyWeight(Parts):

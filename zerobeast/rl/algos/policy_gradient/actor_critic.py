@@ -10,7 +10,7 @@ from zerobeast.common.wire import EnvSpec, Field, PolicySpec
 from zerobeast.rl.algos.policy_gradient.policy_and_value import Answer, PolicyAndValue
 from zerobeast.rl.data import Batch
 from zerobeast.rl.learning import GradientDescent, OneBatch, explained_variance
-from zerobeast.rl.nets import PopArt, StepInput, initial
+from zerobeast.rl.nets import PopArt, StepInput, seed_weights
 from zerobeast.rl.ops import losses
 from zerobeast.rl.ops.distributions import Distribution, family_of
 from zerobeast.rl.ops.tree import leaves, tree_map
@@ -40,7 +40,7 @@ class ActorCritic(Generic[Settings]):
 
     def network(self) -> PolicyAndValue:
         """A new network on the CPU; its weights depend on the run's seed alone."""
-        with initial(self.config.seed):
+        with seed_weights(self.config.seed):
             net = PolicyAndValue(self.config.net, self.env)
         if self.settings.normalized_by:
             net.value = PopArt(net.value, len(self.config.env.tasks))
@@ -70,7 +70,7 @@ class ActorCritic(Generic[Settings]):
         """KL(mu || pi), exact."""
         both = (batch.extras["logits"], policy_logits(net, batch))
         behaviour, policy = (self.family.of(logits, batch.legal) for logits in both)
-        choice = self.family.deciding(torch.ones_like(batch.mask), batch.legal)
+        choice = self.family.select_decisions(torch.ones_like(batch.mask), batch.legal)
         return behaviour.kl(policy).masked_fill(~choice, torch.nan)
 
 
@@ -97,7 +97,7 @@ class ActorCriticLearning(OneBatch, Generic[Settings]):
 
         Not earlier: the loss compares with the policy that acted. The last step is the first of the next rollout.
         """
-        self.net.observe(steps(batch.obs, slice(-1)), batch.away)
+        self.net.observe(slice_steps(batch.obs, slice(-1)), batch.away)
 
 
 def logits_and_value(n_logits: int) -> tuple[Field, ...]:
@@ -110,13 +110,13 @@ def unroll(net: PolicyAndValue, batch: Batch) -> tuple[Tensor, Tensor]:
 
     The last step of the unroll is needed only for its value, which is computed without gradient.
     """
-    (logits, values), core = net(steps(batch.inputs, slice(-1)), batch.core_state, batch.task)
+    (logits, values), core = net(slice_steps(batch.inputs, slice(-1)), batch.core_state, batch.task)
     with torch.no_grad():
-        (_, bootstrap), _ = net(steps(batch.inputs, slice(-1, None)), core, batch.task)
+        (_, bootstrap), _ = net(slice_steps(batch.inputs, slice(-1, None)), core, batch.task)
     return logits, torch.cat([values, bootstrap])
 
 
-def steps(inputs: Any, which: slice) -> Any:
+def slice_steps(inputs: Any, which: slice) -> Any:
     """A slice of the time dimension of a tree of [T, ...]."""
     return tree_map(lambda entry: entry[which], inputs)
 
@@ -124,11 +124,11 @@ def steps(inputs: Any, which: slice) -> Any:
 @torch.no_grad()
 def policy_logits(net: PolicyAndValue, batch: Batch) -> Tensor:
     """Logits [T, B, A] of a policy, without gradient, from the states that the rollouts began with."""
-    return answers(net, steps(batch.inputs, slice(-1)), batch.core_state).logits
+    return compute_answers(net, slice_steps(batch.inputs, slice(-1)), batch.core_state).logits
 
 
 @torch.no_grad()
-def answers(net: PolicyAndValue, inputs: StepInput, core: Tensor) -> Answer:
+def compute_answers(net: PolicyAndValue, inputs: StepInput, core: Tensor) -> Answer:
     """Answers to all steps, [T, B], without gradient, from the states that the rollouts began with.
 
     A batch of images is answered in parts of time, since the activations of a deep network take many times its memory.
@@ -136,7 +136,7 @@ def answers(net: PolicyAndValue, inputs: StepInput, core: Tensor) -> Answer:
     length = max(1, PART_BYTES // (4 * sum(entry[0].numel() for entry in leaves(inputs.obs))))
     parts: list[Answer] = []
     for start in range(0, len(inputs.first), length):
-        answer, core = net(steps(inputs, slice(start, start + length)), core)
+        answer, core = net(slice_steps(inputs, slice(start, start + length)), core)
         parts.append(answer)
     return parts[0] if len(parts) == 1 else Answer(*map(torch.cat, zip(*parts, strict=True)))
 
@@ -163,7 +163,7 @@ def lag_metrics(behaviour: Distribution, policy: Distribution, log_rhos: Tensor,
         }
 
 
-def three_terms(
+def combine_terms(
     settings: ActorCriticSettings,
     policy: Distribution,
     *,
@@ -182,15 +182,15 @@ def three_terms(
       pg: [], the policy loss.
       values: [T, B], with gradient.
       targets: [T, B] value targets, used as constants.
-      masks: [T, B] bool each, True where transition t is valid, and where it also had a choice (`Family.deciding`),
-        which `pg` and the entropy are over.
+      masks: [T, B] bool each, True where transition t is valid, and where it also had a choice
+        (`Family.select_decisions`), which `pg` and the entropy are over.
       entropy_cost: the weight of the entropy bonus, without gradient.
       reduction: of value loss and entropy bonus, the same as that of `pg`.
     """
     entropies, (mask, choice) = policy.entropy(), masks
     baseline = losses.baseline_loss(values=values, targets=targets, mask=mask, reduction=reduction)
     entropy = losses.entropy_loss(entropies=entropies, mask=choice, reduction=reduction)
-    part = losses.share(choice, mask, reduction)
+    part = losses.valid_share(choice, mask, reduction)
     total = part * pg + settings.baseline_cost * baseline + part * entropy_cost * entropy
     return total, {
         "total": total.detach(),

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-from zerobeast.rl.algos.policy_gradient.actor_critic import steps
+from zerobeast.rl.algos.policy_gradient.actor_critic import slice_steps
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.data import Batch
 from zerobeast.rl.learning import GradientDescent, OneBatch
@@ -36,6 +36,6 @@ class OneStep(OneBatch):
             loss, metrics = self._loss(self._net, batch)
         step = self._descent.step(loss, agent_steps, batch.mask if self._mean else None)
         # not earlier: the loss compares with the policy that acted; the last step is the first of the next rollout
-        self._net.observe(steps(batch.obs, slice(-1)), batch.away)
+        self._net.observe(slice_steps(batch.obs, slice(-1)), batch.away)
         applied = int(step.applied)
         return Learned(applied, 1 - applied, step.applied, step.loss, step.grad_norm, step.learning_rate, metrics)

@@ -49,7 +49,7 @@ class PolicyAndValue(Network):
         """
         features, core = self.body(inputs, core)
         with without_autocast(core.device):  # heads are small, and their rounding errors are the policy's
-            return Answer(self.policy(features[0]), _own(self.value(features[-1]), task)), core
+            return Answer(self.policy(features[0]), _select_task(self.value(features[-1]), task)), core
 
     def value_scale(self, task: Tensor) -> Tensor:
         """[B]: the unit in which the values of each row's `task` [B] are learned, 1 without PopArt."""
@@ -61,7 +61,7 @@ class PolicyAndValue(Network):
             self.value.observe(targets[mask], task.expand_as(mask)[mask])
 
 
-def _own(values: Tensor, task: Tensor | None) -> Tensor:
+def _select_task(values: Tensor, task: Tensor | None) -> Tensor:
     """Each row's values of its own task: [T, B, K] -> [T, B]."""
     if task is None or values.shape[-1] == 1:
         return values[..., 0]

@@ -5,13 +5,13 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCritic, lag_metrics, three_terms, unroll
+from zerobeast.rl.algos.policy_gradient.actor_critic import ActorCritic, combine_terms, lag_metrics, unroll
 from zerobeast.rl.algos.policy_gradient.one_step import OneStep
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.data import Batch
 from zerobeast.rl.learning import GradientDescent, estimate
 from zerobeast.rl.ops.distributions import Family
-from zerobeast.rl.ops.losses import normalized, policy_gradient_loss
+from zerobeast.rl.ops.losses import policy_gradient_loss, standardize
 from zerobeast.rl.protocol import Learning, Metrics
 from zerobeast.rl.settings import VTraceSettings
 
@@ -51,15 +51,15 @@ def loss(
     logits, values = unroll(net, batch)
     policy, behaviour = (family.of(each, batch.legal) for each in (logits, batch.extras["logits"]))
     actions, mask, scale = batch.actions, batch.mask, net.value_scale(batch.task)
-    choice = family.deciding(mask, batch.legal)
+    choice = family.select_decisions(mask, batch.legal)
     taken = policy.log_prob(actions)
     log_rhos = taken.detach() - behaviour.log_prob(actions)
     targets = estimate(config, batch, values.detach(), log_rhos)
     advantages = targets.advantages / scale
     if config.normalize_advantages:
-        advantages = normalized(advantages, choice)
+        advantages = standardize(advantages, choice)
     weighted, how = targets.weights * advantages, config.reduction
-    total, metrics = three_terms(
+    total, metrics = combine_terms(
         config,
         policy,
         pg=policy_gradient_loss(log_probs=taken, advantages=weighted, mask=choice, reduction=how),

@@ -12,14 +12,14 @@ from zerobeast.common.errors import ConfigError
 from zerobeast.rl.algos.policy_gradient.actor_critic import (
     ActorCritic,
     ActorCriticLearning,
-    answers,
+    compute_answers,
     lag_metrics,
-    steps,
+    slice_steps,
 )
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.algos.ppo.config import PPOConfig
 from zerobeast.rl.data import Batch
-from zerobeast.rl.learning import Step, estimate, explained_variance, summary
+from zerobeast.rl.learning import Step, estimate, explained_variance, summarize_steps
 from zerobeast.rl.learning.returns import ReturnScale
 from zerobeast.rl.nets import StepInput
 from zerobeast.rl.ops import losses, ranks
@@ -72,12 +72,12 @@ class PPOLearning(ActorCriticLearning[PPOConfig]):
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """Learn from a batch, and stop early if the divergence exceeds `target_kl`."""
         samples, metrics = self._prepare(batch)
-        learned = summary(list(self._steps(samples, batch.mask.shape[1], agent_steps)))
+        learned = summarize_steps(list(self._steps(samples, batch.mask.shape[1], agent_steps)))
         self.observe(batch)
         return learned._replace(metrics={**learned.metrics, **metrics})
 
     def _steps(self, samples: Samples, rollouts: int, agent_steps: int) -> Iterator[tuple[Step, Metrics]]:
-        sizes = ranks.joined(torch.tensor([rollouts, int(samples.mask.any(0).sum())]), "minibatches")
+        sizes = ranks.gather(torch.tensor([rollouts, int(samples.mask.any(0).sum())]), "minibatches")
         minibatches = max(1, round(int(sizes[:, 0].sum()) * self._minibatches_per_rollout))
         filled = min(minibatches, int(sizes[:, 1].max()))
         for _ in range(self.settings.epochs):
@@ -85,8 +85,8 @@ class PPOLearning(ActorCriticLearning[PPOConfig]):
                 with self.descent.autocast():
                     total, terms = self.loss(minibatch)
                 if self.settings.target_kl:
-                    choice = self.family.deciding(minibatch.mask, minibatch.inputs.action_mask)
-                    divergence = ranks.mean(terms["kl"], choice, "divergence")
+                    choice = self.family.select_decisions(minibatch.mask, minibatch.inputs.action_mask)
+                    divergence = ranks.mean_over_ranks(terms["kl"], choice, "divergence")
                     if divergence > self.settings.target_kl:
                         return
                 yield self.descent.step(total, agent_steps, minibatch.mask), terms
@@ -95,20 +95,20 @@ class PPOLearning(ActorCriticLearning[PPOConfig]):
     def _prepare(self, batch: Batch) -> tuple[Samples, Metrics]:
         """The samples for the epochs, and metrics of the batch as a whole."""
         with self.descent.autocast():
-            logits, values = answers(self.net, batch.inputs, batch.core_state)
-        actions, mask, choice = batch.actions, batch.mask, self.family.deciding(batch.mask, batch.legal)
+            logits, values = compute_answers(self.net, batch.inputs, batch.core_state)
+        actions, mask, choice = batch.actions, batch.mask, self.family.select_decisions(batch.mask, batch.legal)
         behaviour, policy = (self.family.of(each, batch.legal) for each in (batch.extras["logits"], logits[:-1]))
         taken = behaviour.log_prob(actions)
         log_rhos = policy.log_prob(actions) - taken
         targets, advantages, _ = self.targets(batch, values, log_rhos)
         samples = Samples(
-            inputs=steps(batch.inputs, slice(-1)),
+            inputs=slice_steps(batch.inputs, slice(-1)),
             actions=actions,
             behaviour=taken,
             logits=logits[:-1],
             values=values[:-1],
             targets=targets,
-            advantages=losses.normalized(advantages, choice) if self.settings.normalize_advantages else advantages,
+            advantages=losses.standardize(advantages, choice) if self.settings.normalize_advantages else advantages,
             mask=mask,
             core_state=batch.core_state,
         )
@@ -147,7 +147,7 @@ def loss(config: PPOConfig, family: Family, net: PolicyAndValue, samples: Sample
     """
     (logits, values), _ = net(samples.inputs, samples.core_state)
     policy, before = (family.of(each, samples.inputs.action_mask) for each in (logits, samples.logits))
-    mask, choice = samples.mask, family.deciding(samples.mask, samples.inputs.action_mask)
+    mask, choice = samples.mask, family.select_decisions(samples.mask, samples.inputs.action_mask)
     log_ratios = policy.log_prob(samples.actions) - samples.behaviour
     pg = losses.clipped_surrogate_loss(
         log_ratios=log_ratios, advantages=samples.advantages, clip=config.clip, mask=choice, reduction="mean"
@@ -164,7 +164,7 @@ def loss(config: PPOConfig, family: Family, net: PolicyAndValue, samples: Sample
     else:
         baseline = losses.baseline_loss(values=values, targets=samples.targets, mask=mask, reduction="mean")
     entropy = losses.entropy_loss(entropies=policy.entropy(), mask=choice, reduction="mean")
-    part = losses.share(choice, mask, "mean")
+    part = losses.valid_share(choice, mask, "mean")
     total = part * pg + config.baseline_cost * baseline + part * config.entropy_cost * entropy
     clipped = ((log_ratios.detach().exp() - 1).abs() > config.clip).float()
     return total, {

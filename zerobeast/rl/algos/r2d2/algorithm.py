@@ -16,13 +16,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from zerobeast.rl.algos.policy_gradient.actor_critic import steps
+from zerobeast.rl.algos.policy_gradient.actor_critic import slice_steps
 from zerobeast.rl.algos.r2d2.config import R2D2Config
-from zerobeast.rl.algos.value.exploration import best, of_actions
+from zerobeast.rl.algos.value.exploration import best_action, select_actions
 from zerobeast.rl.algos.value.q_learning import QAlgorithm, ValueLearning
 from zerobeast.rl.algos.value.q_network import QNetwork
 from zerobeast.rl.algos.value.q_values import Scalars
-from zerobeast.rl.learning import Updated, shaped
+from zerobeast.rl.learning import UpdateResult, shape_rewards
 from zerobeast.rl.nets import StepInput
 from zerobeast.rl.ops.losses import masked_reduce
 from zerobeast.rl.ops.returns import n_step_returns, rescale, unrescale
@@ -59,13 +59,13 @@ class R2D2Learning(ValueLearning[Sequences]):
         items = partial(BurnIn, burn_in=settings.burn_in, length=settings.sequence_length)
         super().__init__(algorithm, net, items, partial(first_priorities, settings))
 
-    def update(self, batch: Sequences, weights: Tensor, agent_steps: int) -> Updated:
+    def update(self, batch: Sequences, weights: Tensor, agent_steps: int) -> UpdateResult:
         """Take one optimiser step on the drawn items."""
         with self._descent.autocast():
             found = loss(self._config, self._net, self._target.copy, batch, weights)
         learned = tree_map(lambda entry: entry[:-1][batch.mask].unsqueeze(0), batch.inputs.obs)
         step = self.descend(found.total, learned, agent_steps)
-        return Updated(step, found.metrics, found.priorities, transitions=int(batch.mask.sum()))
+        return UpdateResult(step, found.metrics, found.priorities, transitions=int(batch.mask.sum()))
 
 
 class Loss(NamedTuple):
@@ -90,8 +90,8 @@ def loss(config: R2D2Config, net: QNetwork, target: QNetwork, batch: Sequences, 
     with torch.no_grad():
         aimed, action_mask = unroll(target, batch), batch.inputs.action_mask
         legal = None if action_mask is None else action_mask[batch.burn_in :]
-        values = of_actions(aimed, best(answers if config.double else aimed, legal))
-    mask, q = batch.mask[batch.burn_in :], of_actions(answers[:-1], batch.action[batch.burn_in :])
+        values = select_actions(aimed, best_action(answers if config.double else aimed, legal))
+    mask, q = batch.mask[batch.burn_in :], select_actions(answers[:-1], batch.action[batch.burn_in :])
     aims = targets(config, batch, values, mask)
     errors = (aims - q).masked_fill(~mask, 0.0)
     total = (weights * 0.5 * errors.square().sum(0)).mean()
@@ -113,9 +113,9 @@ def unroll(net: QNetwork, batch: Sequences) -> Tensor:
     core = batch.core_state
     if batch.burn_in and net.core_size:
         with torch.no_grad():
-            _, core = net(steps(batch.inputs, slice(batch.burn_in)), core)
+            _, core = net(slice_steps(batch.inputs, slice(batch.burn_in)), core)
         torch.clear_autocast_cache()  # torch before 2.10 would reuse weights that were cast without a graph
-    answers: Tensor = net(steps(batch.inputs, slice(batch.burn_in, None)), core)[0]
+    answers: Tensor = net(slice_steps(batch.inputs, slice(batch.burn_in, None)), core)[0]
     return answers
 
 
@@ -130,7 +130,7 @@ def targets(config: R2D2Config, batch: Sequences, values: Tensor, mask: Tensor) 
     """
     begin = batch.burn_in + 1  # the first transition's outcome arrived with the observation after it
     returns = n_step_returns(
-        rewards=shaped(batch.inputs.reward[begin:], config),
+        rewards=shape_rewards(batch.inputs.reward[begin:], config),
         discounts=(~batch.terminated[begin:]).float() * config.discount,
         values=unrescale(values) if config.value_rescaling else values,
         mask=mask,

@@ -23,7 +23,7 @@ def epsilons(slots: Tensor, places: int) -> Tensor:
     return torch.pow(BASE, 1.0 + ALPHA * place)
 
 
-def annealed(agent_steps: Tensor, final: float, over: int) -> Tensor:
+def anneal_epsilon(agent_steps: Tensor, final: float, over: int) -> Tensor:
     """Probability of a random action: linear from 1 at the start to `final` after `over` agent steps, then constant.
 
     Mnih et al. 2015, "Training details".
@@ -39,12 +39,12 @@ def annealed(agent_steps: Tensor, final: float, over: int) -> Tensor:
     return 1.0 - (1.0 - final) * (agent_steps.float() / over).clamp(max=1.0)
 
 
-def best(q: Tensor, legal: Tensor | None = None) -> Tensor:
+def best_action(q: Tensor, legal: Tensor | None = None) -> Tensor:
     """The legal action with the highest value: values [..., A] and optionally a mask [..., A] -> [...] int64."""
     return (q if legal is None else q.masked_fill(~legal, float("-inf"))).argmax(-1)
 
 
-def of_actions(answers: Tensor, actions: Tensor) -> Tensor:
+def select_actions(answers: Tensor, actions: Tensor) -> Tensor:
     """The answers for actions [...]: [..., A] or [..., A, K] -> [...] or [..., K]."""
     rest = answers.shape[actions.ndim + 1 :]
     places = actions.long().reshape(*actions.shape, 1, *[1] * len(rest)).expand(*actions.shape, 1, *rest)
@@ -64,4 +64,4 @@ def epsilon_greedy(q: Tensor, epsilon: Tensor, generator: torch.Generator, legal
       [B] int64.
     """
     draws = torch.rand(q.shape[0], q.shape[1] + 1, generator=generator, device=q.device)
-    return torch.where(draws[:, -1] < epsilon, best(draws[:, :-1], legal), best(q, legal))
+    return torch.where(draws[:, -1] < epsilon, best_action(draws[:, :-1], legal), best_action(q, legal))

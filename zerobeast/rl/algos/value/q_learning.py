@@ -19,20 +19,20 @@ from torch import Tensor
 
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import EnvSpec, Field, PolicySpec
-from zerobeast.rl.algos.policy_gradient.actor_critic import steps
-from zerobeast.rl.algos.value.exploration import annealed, best, epsilon_greedy, epsilons, of_actions
+from zerobeast.rl.algos.policy_gradient.actor_critic import slice_steps
+from zerobeast.rl.algos.value.exploration import anneal_epsilon, best_action, epsilon_greedy, epsilons, select_actions
 from zerobeast.rl.algos.value.q_network import QNetwork
 from zerobeast.rl.algos.value.q_values import Values
 from zerobeast.rl.data import Batch
-from zerobeast.rl.learning import GradientDescent, ReplayLearning, Step, Target, Updated, shaped
-from zerobeast.rl.nets import StepInput, initial
+from zerobeast.rl.learning import GradientDescent, ReplayLearning, Step, Target, UpdateResult, shape_rewards
+from zerobeast.rl.nets import StepInput, seed_weights
 from zerobeast.rl.protocol import Act, Learning, Sampling
 from zerobeast.rl.replay.items import Items, NStep, Transitions
 from zerobeast.rl.replay.spans import S
 from zerobeast.rl.replay_settings import QSettings
 
-ACTED_BY = (Field("q", "<f4", ()), Field("q_max", "<f4", ()))  #: values of the action taken, and of the best one
-BEST = (Field("best", "<i8", ()),)  #: the best action, for `divergence`
+VALUE_FIELDS = (Field("q", "<f4", ()), Field("q_max", "<f4", ()))  #: values of the action taken, and of the best one
+BEST_FIELDS = (Field("best", "<i8", ()),)  #: the best action, for `divergence`
 
 Settings = TypeVar("Settings", bound=QSettings)
 
@@ -57,7 +57,7 @@ class QAlgorithm(ABC, Generic[Settings]):
         self.settings = cast("Settings", config.algorithm)
         core_size = self.network().core_size
         by_errors = self.settings.priority_exponent > 0 and self.values.atoms is None
-        extras = (*(ACTED_BY if by_errors else ()), *(BEST if config.sync.parsed.measured else ()))
+        extras = (*(VALUE_FIELDS if by_errors else ()), *(BEST_FIELDS if config.sync.parsed.measured else ()))
         self.policy = PolicySpec(extras, core_size)
 
     @property
@@ -67,7 +67,7 @@ class QAlgorithm(ABC, Generic[Settings]):
 
     def network(self) -> QNetwork:
         """A new network on the CPU; its weights depend on the run's seed alone."""
-        with initial(self.config.seed):
+        with seed_weights(self.config.seed):
             return QNetwork(
                 self.config.net,
                 self.env,
@@ -81,29 +81,29 @@ class QAlgorithm(ABC, Generic[Settings]):
     def act(self, net: QNetwork, inputs: StepInput, core: Tensor, sampling: Sampling) -> tuple[Act, Tensor]:
         """One step of B environments."""
         answers, core = net(inputs, core)
-        q, legal = self.values.expected(answers[0]), None if inputs.action_mask is None else inputs.action_mask[0]
-        action = greedy = best(q, legal)
+        q, legal = self.values.expectation(answers[0]), None if inputs.action_mask is None else inputs.action_mask[0]
+        action = greedy = best_action(q, legal)
         if not sampling.greedy:
             action = epsilon_greedy(q, self._epsilon(net, sampling.slots), sampling.generator, legal)
-        extras = {"q": of_actions(q, action), "q_max": of_actions(q, greedy), "best": greedy}
+        extras = {"q": select_actions(q, action), "q_max": select_actions(q, greedy), "best": greedy}
         asked = {field.name for field in self.policy.extras}
         return Act(action, {name: values for name, values in extras.items() if name in asked}), core
 
     def action_values(self, net: QNetwork, inputs: StepInput, core: Tensor) -> Tensor:
         """The value of each action of one step, [B, A], with gradient."""
-        return self.values.expected(net(inputs, core)[0][0])
+        return self.values.expectation(net(inputs, core)[0][0])
 
     def value(self, net: QNetwork, inputs: StepInput, core: Tensor, task: int = 0) -> Tensor:
         """The value of the best action of one step, [B], with gradient; the same network has those of every task."""
         del task
         q, legal = self.action_values(net, inputs, core), inputs.action_mask
-        return of_actions(q, best(q, None if legal is None else legal[0]))
+        return select_actions(q, best_action(q, None if legal is None else legal[0]))
 
     @torch.no_grad()
     def divergence(self, net: QNetwork, batch: Batch) -> Tensor:
         """1 where the best action has changed; its mean is the policy churn (Schaul et al. 2022)."""
-        answers, _ = net(steps(batch.inputs, slice(-1)), batch.core_state)
-        changed = (best(self.values.expected(answers), batch.legal) != batch.extras["best"]).float()
+        answers, _ = net(slice_steps(batch.inputs, slice(-1)), batch.core_state)
+        changed = (best_action(self.values.expectation(answers), batch.legal) != batch.extras["best"]).float()
         return changed if batch.legal is None else changed.masked_fill(batch.legal.sum(-1) < 2, torch.nan)
 
     def learning(self, net: QNetwork) -> Learning:
@@ -114,7 +114,7 @@ class QAlgorithm(ABC, Generic[Settings]):
         settings = self.settings
         if settings.exploration == "ladder":
             return epsilons(slots, settings.exploration_places)
-        return annealed(net.agent_steps, settings.exploration_final, settings.exploration_steps)
+        return anneal_epsilon(net.agent_steps, settings.exploration_final, settings.exploration_steps)
 
 
 class ValueLearning(ReplayLearning[S]):
@@ -134,7 +134,7 @@ class ValueLearning(ReplayLearning[S]):
         items: Items[S],
         first_priorities: Callable[[S], Tensor],
     ) -> None:
-        first = first_priorities if ACTED_BY[0] in algorithm.policy.extras else None
+        first = first_priorities if VALUE_FIELDS[0] in algorithm.policy.extras else None
         config, settings = algorithm.config, algorithm.settings
         super().__init__(config, algorithm.env, algorithm.policy, items, net.device, first)
         self._net = net
@@ -163,31 +163,31 @@ class QLearning(ValueLearning[Transitions]):
 
     def __init__(self, algorithm: QAlgorithm[Any], net: QNetwork) -> None:
         settings = algorithm.settings
-        shape = partial(shaped, settings=settings)
+        shape = partial(shape_rewards, settings=settings)
         items = partial(NStep, n=settings.n_step, discount=settings.discount, shape=shape)
         super().__init__(algorithm, net, items, first_priorities)
         self._values, self._double = algorithm.values, settings.double
 
-    def update(self, batch: Transitions, weights: Tensor, agent_steps: int) -> Updated:
+    def update(self, batch: Transitions, weights: Tensor, agent_steps: int) -> UpdateResult:
         """Take one optimiser step on the drawn items."""
         with self._descent.autocast():
-            chosen = of_actions(answers(self._net, batch.inputs), batch.action)
+            chosen = select_actions(compute_answers(self._net, batch.inputs), batch.action)
             bootstrap = self._bootstrap(batch.next_inputs)
         loss, priority = self._values.compare(chosen, bootstrap, batch.reward, batch.discount)
         step = self.descend((weights * loss).mean(), batch.inputs.obs, agent_steps)
-        metrics = {"q": self._values.expected(chosen.detach()).mean(), "error": priority.mean()}
-        return Updated(step, metrics, priority, transitions=len(weights))
+        metrics = {"q": self._values.expectation(chosen.detach()).mean(), "error": priority.mean()}
+        return UpdateResult(step, metrics, priority, transitions=len(weights))
 
     @torch.no_grad()
     def _bootstrap(self, inputs: StepInput) -> Tensor:
         """[N] or [N, K]: the target network's answer for the best action."""
-        target = answers(self._target.copy, inputs)
-        judge = answers(self._net, inputs) if self._double else target
+        target = compute_answers(self._target.copy, inputs)
+        judge = compute_answers(self._net, inputs) if self._double else target
         legal = None if inputs.action_mask is None else inputs.action_mask[0]
-        return of_actions(target, best(self._values.expected(judge), legal))
+        return select_actions(target, best_action(self._values.expectation(judge), legal))
 
 
-def answers(net: QNetwork, inputs: StepInput) -> Tensor:
+def compute_answers(net: QNetwork, inputs: StepInput) -> Tensor:
     """Answers [N, A] or [N, A, K] to steps [1, N, ...], each step on its own."""
     every, _ = net(inputs, net.initial_state(inputs.first.shape[1]))
     of_step: Tensor = every[0]

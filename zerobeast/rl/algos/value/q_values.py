@@ -15,7 +15,7 @@ from torch.nn import functional
 from zerobeast.rl.ops.returns import atoms, project
 
 
-class Compared(NamedTuple):
+class Comparison(NamedTuple):
     """How far each answer is from its target."""
 
     loss: Tensor  #: [N], with gradient
@@ -34,11 +34,11 @@ class Scalars:
     def __init__(self, huber: float) -> None:
         self._huber = huber
 
-    def expected(self, answers: Tensor) -> Tensor:
+    def expectation(self, answers: Tensor) -> Tensor:
         """The expected return of each action: answers [..., A] -> [..., A], as they are."""
         return answers
 
-    def compare(self, chosen: Tensor, bootstrap: Tensor, reward: Tensor, discount: Tensor) -> Compared:
+    def compare(self, chosen: Tensor, bootstrap: Tensor, reward: Tensor, discount: Tensor) -> Comparison:
         """Compare answers with the target reward + discount Z, Z being the answer some steps later.
 
         Huber loss of the TD error, whose absolute value is the priority.
@@ -51,7 +51,7 @@ class Scalars:
         """
         targets = reward + discount * bootstrap
         loss = functional.huber_loss(chosen, targets, reduction="none", delta=self._huber)
-        return Compared(loss, (targets - chosen.detach()).abs())
+        return Comparison(loss, (targets - chosen.detach()).abs())
 
 
 class Distributions:
@@ -67,15 +67,15 @@ class Distributions:
         self.atoms: int | None = n_atoms
         self._ends = v_min, v_max
 
-    def expected(self, answers: Tensor) -> Tensor:
+    def expectation(self, answers: Tensor) -> Tensor:
         """The means of the distributions: [..., A, K] -> [..., A]."""
         return answers.softmax(-1) @ atoms(answers, *self._ends)
 
-    def compare(self, chosen: Tensor, bootstrap: Tensor, reward: Tensor, discount: Tensor) -> Compared:
+    def compare(self, chosen: Tensor, bootstrap: Tensor, reward: Tensor, discount: Tensor) -> Comparison:
         """KL(target || answer), which is the cross-entropy minus the target's entropy."""
         targets = project(bootstrap.softmax(-1), reward, discount, *self._ends)
         divergence = (torch.xlogy(targets, targets) - targets * chosen.log_softmax(-1)).sum(-1)
-        return Compared(divergence, divergence.detach().clamp(min=0.0))
+        return Comparison(divergence, divergence.detach().clamp(min=0.0))
 
 
 Values = Scalars | Distributions

@@ -24,10 +24,10 @@ from zerobeast.rl.algos.policy_gradient.actor_critic import (
 from zerobeast.rl.algos.policy_gradient.policy_and_value import PolicyAndValue
 from zerobeast.rl.algos.vmpo.config import VMPOConfig
 from zerobeast.rl.data import Batch
-from zerobeast.rl.learning import Dual, GradientDescent, Target, estimate, explained_variance, summary
+from zerobeast.rl.learning import Dual, GradientDescent, Target, estimate, explained_variance, summarize_steps
 from zerobeast.rl.ops import ranks
 from zerobeast.rl.ops.distributions import Family
-from zerobeast.rl.ops.losses import baseline_loss, masked_reduce, share
+from zerobeast.rl.ops.losses import baseline_loss, masked_reduce, valid_share
 from zerobeast.rl.protocol import Learned, Metrics
 
 
@@ -57,8 +57,10 @@ class VMPOLearning(ActorCriticLearning[VMPOConfig]):
 
     def update(self, batch: Batch, agent_steps: int) -> Learned:
         """One step of each optimiser."""
-        if not ranks.total(self.family.deciding(batch.mask, batch.legal).sum(), "transitions with a choice"):
-            return summary([])
+        if not ranks.sum_over_ranks(
+            self.family.select_decisions(batch.mask, batch.legal).sum(), "transitions with a choice"
+        ):
+            return summarize_steps([])
         online = self.trained
         with self.descent.autocast():
             target_logits = self._target_logits(batch)
@@ -71,7 +73,7 @@ class VMPOLearning(ActorCriticLearning[VMPOConfig]):
             self.observe(batch)
         changed = step.applied and self._target.count()
         self._version += changed
-        return summary([(step, found.metrics)])._replace(changed=changed)
+        return summarize_steps([(step, found.metrics)])._replace(changed=changed)
 
     def state(self) -> dict[str, Any]:
         """The training state, for a checkpoint."""
@@ -127,12 +129,12 @@ def loss(
     logits, values = unroll(net, batch)
     answers = (logits, target_logits, batch.extras["logits"])
     policy, target, behaviour = (family.of(each, batch.legal) for each in answers)
-    actions, mask, choice = batch.actions, batch.mask, family.deciding(batch.mask, batch.legal)
+    actions, mask, choice = batch.actions, batch.mask, family.select_decisions(batch.mask, batch.legal)
     learner, aimed, taken = (each.log_prob(actions) for each in (policy, target, behaviour))
     targets, advantages, _ = estimate(config, batch, values.detach(), aimed - taken)  # w takes the place of `weights`
     scale = net.value_scale(batch.task)
     own = torch.stack([advantages / scale, (aimed - taken).clamp(max=0.0), choice.float(), mask.float()])
-    every = ranks.joined(own, "advantages").transpose(0, 1).flatten(1)
+    every = ranks.gather(own, "advantages").transpose(0, 1).flatten(1)
     valid = every[2] > 0
     scores, weights = every[:2, valid]
     best = scores.topk(max(1, len(scores) // 2))  # a threshold at the median would drop or add steps equal to it
@@ -170,7 +172,7 @@ def _limits(
     zero = torch.zeros_like(multipliers.eta.value)
     penalty, pressure, metrics = zero, zero, Metrics()
     for (name, dual), divergence in zip(multipliers.alphas.items(), divergences, strict=True):
-        measured = share(choice, mask, "mean") * masked_reduce(divergence, choice, "mean")
+        measured = valid_share(choice, mask, "mean") * masked_reduce(divergence, choice, "mean")
         metrics[name] = measured.detach()
         if config.kl_weight:
             penalty, pressure = penalty + dual.penalty(measured), pressure + dual.loss(measured)

@@ -200,7 +200,7 @@ def test_mujoco_draws_without_a_display(monkeypatch: pytest.MonkeyPatch) -> None
         (ODD, {"at": -1}, "render_mode"),
         (DRAWN, {"die_at": 2}, "process ended"),
         (DRAWN, {"raise_at": 2}, ON_PURPOSE),
-        ("football/5_vs_5", {}, "no pictures"),
+        ("football/5_vs_5", {}, "gfootball/5_vs_5"),
         ("envpool/Taxi-v3", {}, "RuntimeError"),
     ],
 )

@@ -40,10 +40,10 @@ class Endpoint:
           ConfigError: the text is not a valid endpoint.
         """
         with name_subject("endpoint", text):
-            return cls._parsed(text)
+            return cls._parse(text)
 
     @classmethod
-    def _parsed(cls, text: str) -> Self:
+    def _parse(cls, text: str) -> Self:
         if text.startswith("inproc://") and len(text) > len("inproc://"):
             return cls(name=text.removeprefix("inproc://"))
         if text.startswith("ipc://") and len(text) > len("ipc://"):
@@ -88,7 +88,7 @@ class Endpoint:
             return ipaddress.ip_address(self.host.strip("[]"))
         return None
 
-    def resolved(self) -> Endpoint:
+    def resolve(self) -> Endpoint:
         """This endpoint with its name looked up once, so that all sockets of a client reach the same server.
 
         Raises:
@@ -100,7 +100,7 @@ class Endpoint:
     def addresses(self) -> list[Endpoint]:
         """Every address that the name resolves to, without duplicates: the replicas of a server.
 
-        Raises: as `resolved`.
+        Raises: as `resolve`.
         """
         if self.is_local:
             return [self]

@@ -18,7 +18,7 @@ EXPLICIT_ORIGINS = (
 
 def find_unused_flags(config: RunConfig, origins: Mapping[str, str]) -> Iterator[ConfigError]:
     """A mistake for every flag or variable that has no effect beside the algorithm's other settings."""
-    for name, (cause, reason) in config.algorithm.unused().items():
+    for name, (cause, reason) in config.algorithm.unused_settings().items():
         if (where := origins.get(f"{config.section}.{name}", "")).startswith(EXPLICIT_ORIGINS):
             path = f"{config.section}.{cause}"
             chosen_by = source(origins.get(path, "the default"))

@@ -19,7 +19,7 @@ from zerobeast.common.config import confirmations
 from zerobeast.common.config.layers import CONFIRMED_FLAG, GivenValue, merge_layers
 from zerobeast.common.config.settings_table import LEVELS, RUN, SHORT_NAMES, TREE, table_of, value_at
 from zerobeast.common.errors import ConfigError
-from zerobeast.common.settings import CODE, PEERS, PLACE, PLAIN, REACH, RunConfig
+from zerobeast.common.settings import CODE, NO_GUARD, PEERS, PLACE, REACH, RunConfig
 from zerobeast.common.settings.facts import guard_of
 from zerobeast.common.settings.guards import ENVIRONMENT, Around, Guard
 from zerobeast.common.text import as_text, split_ids
@@ -89,7 +89,7 @@ def decisive_values(config: RunConfig) -> dict[str, Any]:
 
 def user_settings(config: RunConfig) -> dict[str, Any]:
     """The settings, by path, that a command which makes environments alone may not take from a file by any value."""
-    left_out = (PLAIN, *UNNEEDED_GUARDS)
+    left_out = (NO_GUARD, *UNNEEDED_GUARDS)
     return {path: value_at(config, path) for path in table_of(config) if guard_at(path) not in left_out}
 
 

@@ -10,9 +10,9 @@ from zerobeast.common.settings.env import PADDING as PADDING
 from zerobeast.common.settings.env import PAST_OPPONENT as PAST_OPPONENT
 from zerobeast.common.settings.env import EnvConfig as EnvConfig
 from zerobeast.common.settings.guards import CODE as CODE
+from zerobeast.common.settings.guards import NO_GUARD as NO_GUARD
 from zerobeast.common.settings.guards import PEERS as PEERS
 from zerobeast.common.settings.guards import PLACE as PLACE
-from zerobeast.common.settings.guards import PLAIN as PLAIN
 from zerobeast.common.settings.guards import REACH as REACH
 from zerobeast.common.settings.linear import SCHEDULED as SCHEDULED
 from zerobeast.common.settings.linear import Linear as Linear

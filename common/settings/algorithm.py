@@ -98,7 +98,7 @@ class AlgorithmSettings(Section):
         """Why these settings do not suit actions that it takes, as a sentence; empty if they do."""
         return ""
 
-    def unused(self) -> dict[str, tuple[str, str]]:
+    def unused_settings(self) -> dict[str, tuple[str, str]]:
         """Settings without effect, each with the setting that is the cause and the rest of a sentence about it."""
         return {}
 

@@ -10,7 +10,9 @@ from zerobeast.common.errors import ConfigError, LocalProtocolError, raise_as
 from zerobeast.common.wire.codec import pack
 
 MAX_NESTING = 24  #: levels of lists and dicts
-PLAIN = f"text, finite 64-bit numbers, True, False, None, or lists and dicts of these, at most {MAX_NESTING} deep"
+PLAIN_VALUES = (
+    f"text, finite 64-bit numbers, True, False, None, or lists and dicts of these, at most {MAX_NESTING} deep"
+)
 
 
 def to_plain(value: Any, place: str, nesting: int = MAX_NESTING) -> Any:
@@ -33,7 +35,7 @@ def to_plain(value: Any, place: str, nesting: int = MAX_NESTING) -> Any:
         if isinstance(value, str | int | None) or (isinstance(value, float) and isfinite(value)):
             pack(value)
             return value
-    raise ConfigError(argument=place, value=value, expected=PLAIN)
+    raise ConfigError(argument=place, value=value, expected=PLAIN_VALUES)
 
 
 def validate_arguments(most: int) -> BeforeValidator:

@@ -14,7 +14,7 @@ from zerobeast.common import plugins
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.arguments import validate_arguments
 from zerobeast.common.settings.facts import facts_of
-from zerobeast.common.settings.guards import ARGUMENTS, BACKENDS, ENVIRONMENT, PLAIN, TEXT, is_plain
+from zerobeast.common.settings.guards import ARGUMENTS, BACKENDS, ENVIRONMENT, NO_GUARD, TEXT, is_plain
 from zerobeast.common.settings.section import OpenSection, setting, whole_numbers
 from zerobeast.common.text import split_ids
 from zerobeast.common.wire.description import MAX_SIZES
@@ -79,7 +79,7 @@ class EnvConfig(OpenSection):
         {}, "arguments of the environment's constructor: text, numbers, lists and mappings", decides=ARGUMENTS
     )
     action_mask: str = setting(
-        "", "key of the action mask (1: legal action) in a Dict observation or in the info dict", decides=PLAIN
+        "", "key of the action mask (1: legal action) in a Dict observation or in the info dict", decides=NO_GUARD
     )
     options: Annotated[dict[str, JsonValue], validate_arguments(MAX_OPTIONS)] = setting(
         {},
@@ -97,7 +97,7 @@ class EnvConfig(OpenSection):
     leave_out: Entries = setting(
         (),
         "entries to drop from a Dict or Tuple observation, such as text: mission,camera.text",
-        decides=PLAIN,
+        decides=NO_GUARD,
     )
     pad_obs: Shape = setting(
         (), "zero-pad observations to this shape; empty: beast train pads if the environments of a run differ"
@@ -108,7 +108,7 @@ class EnvConfig(OpenSection):
     sizes: dict[str, Sizes] = setting(
         {},
         "filled in by beast train, for several or padded environments: action count, first action, obs shape of each",
-        decides=PLAIN,
+        decides=NO_GUARD,
         shapes=False,
     )
     agents: int = setting(
@@ -122,7 +122,7 @@ class EnvConfig(OpenSection):
         "",
         "multi-agent: the policy of the other side, which is not trained on: latest, past (in each episode one of this "
         "run's numbered checkpoints), RUN, RUN:<agent steps>, RUN:best or a path; empty: there is no other side",
-        decides=PLAIN,  # a checkpoint is data, and its settings are judged as those of any file
+        decides=NO_GUARD,  # a checkpoint is data, and its settings are judged as those of any file
         max_length=1000,
         bound=False,
         shapes=False,

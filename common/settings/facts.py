@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pydantic.fields import FieldInfo
 
-from zerobeast.common.settings.guards import PLAIN, TEXT, Guard, takes_text
+from zerobeast.common.settings.guards import NO_GUARD, TEXT, Guard, takes_text
 
 FACTS = "facts"  #: where a field keeps them
 
@@ -65,4 +65,4 @@ def facts_of(field: FieldInfo) -> Facts:
 
 def guard_of(field: FieldInfo) -> Guard:
     """What a setting decides. One that declares nothing is plain if it takes no text, or one of some words."""
-    return facts_of(field).decides or (TEXT if takes_text(field.annotation) else PLAIN)
+    return facts_of(field).decides or (TEXT if takes_text(field.annotation) else NO_GUARD)

@@ -84,7 +84,7 @@ def of_backend(env_id: str, what: str, nothing: Any) -> Any:
 
 
 _IMPORTS, _TEXT = "imports a module", "may name a file, a program or a module"
-PLAIN = Guard("", lambda _value, _around: False)
+NO_GUARD = Guard("", lambda _value, _around: False)
 CODE = Guard(_IMPORTS, _refers, always=True)
 ENVIRONMENT = Guard(_IMPORTS, _refers)
 ARGUMENTS = Guard(_TEXT, _is_more_than_chosen)  #: of environments' constructors

@@ -11,7 +11,7 @@ from pydantic import Field, SerializeAsAny, field_validator
 from zerobeast.common.files import run_files
 from zerobeast.common.settings.env import EnvConfig
 from zerobeast.common.settings.facts import About, Idle
-from zerobeast.common.settings.guards import CODE, ENVIRONMENT, PEERS, PLACE, PLAIN, REACH
+from zerobeast.common.settings.guards import CODE, ENVIRONMENT, NO_GUARD, PEERS, PLACE, REACH
 from zerobeast.common.settings.kinds import Address, Addresses, Device, Meeting
 from zerobeast.common.settings.net import MemoryConfig, NetConfig
 from zerobeast.common.settings.section import LIMIT, Section, setting
@@ -109,7 +109,7 @@ class BrokerConfig(Section):
         0.005, "seconds that a request may wait for others to join its batch", ge=0, le=10
     )
     device: Device = setting(
-        "auto", "cpu, cuda, cuda:N, or auto: cuda if there is one", decides=PLAIN, about=About.MACHINE
+        "auto", "cpu, cuda, cuda:N, or auto: cuda if there is one", decides=NO_GUARD, about=About.MACHINE
     )
     precision: Precision = setting(
         "auto", "precision of the forward pass; auto: bfloat16 if the device is faster with it", about=About.MACHINE
@@ -160,7 +160,7 @@ class LearnerConfig(Section):
         le=LIMIT,
     )
     device: Device = setting(
-        "auto", "cpu, cuda, cuda:N, or auto: cuda if there is one", decides=PLAIN, about=About.MACHINE
+        "auto", "cpu, cuda, cuda:N, or auto: cuda if there is one", decides=NO_GUARD, about=About.MACHINE
     )
     precision: Precision = setting("auto", "precision of the forward and backward passes; auto: as for the broker")
     threads: int = setting(0, f"torch threads on the CPU; {BY_CORES}", ge=0, le=1024, about=About.CAPACITY)
@@ -365,7 +365,7 @@ class ParentConfig(Section):
 
     about, is_bound = About.IDENTITY, True
 
-    run: str = setting("", "name or folder of that run, and its checkpoint", decides=PLAIN, of_host=True)
+    run: str = setting("", "name or folder of that run, and its checkpoint", decides=NO_GUARD, of_host=True)
     agent_steps: int = setting(0, "agent steps of that checkpoint, not counted in this run", ge=0)
 
 
@@ -373,7 +373,7 @@ class Run(Section):
     """The settings of a run, except those of its algorithm."""
 
     name: str = setting(
-        "", "name of the run and of its folder; empty: <env>-<algorithm>-<date>", decides=PLAIN, about=About.IDENTITY
+        "", "name of the run and of its folder; empty: <env>-<algorithm>-<date>", decides=NO_GUARD, about=About.IDENTITY
     )
     root: str = setting(
         run_files.ROOT, "folder that contains the run folders", decides=PLACE, about=About.IDENTITY, of_host=True
@@ -401,7 +401,7 @@ class Run(Section):
     preset: str = setting(
         "",
         "named settings, above the defaults and below the YAML file; empty: chosen by environment and algorithm",
-        decides=PLAIN,
+        decides=NO_GUARD,
         names=True,
     )
     env: SerializeAsAny[EnvConfig] = Field(default_factory=lambda: EnvConfig.model_validate({}))

@@ -16,7 +16,7 @@ from typing import Annotated, Literal, NamedTuple
 
 from pydantic import AfterValidator
 
-from zerobeast.common.settings.guards import PLAIN
+from zerobeast.common.settings.guards import NO_GUARD
 from zerobeast.common.settings.section import Section, setting
 
 EXPECTED_RULES = "expected always, every N, every T s, adaptive THRESHOLD or never"
@@ -74,7 +74,7 @@ class SyncConfig(Section):
         "always, every N (published versions), every T s, never, or adaptive THRESHOLD, on the divergence from the "
         "acting policy: mean KL; for Q-learning the share of observations with another best action; for DDPG, TD3 and "
         "SAC the distance between the most likely actions",
-        decides=PLAIN,
+        decides=NO_GUARD,
     )
 
     @property

@@ -202,7 +202,7 @@ class ClientPort(Port):
         self.endpoint = endpoint
         self._context = context
         self._linger_ms = linger_ms
-        self._open(Endpoint.parse(endpoint).resolved())
+        self._open(Endpoint.parse(endpoint).resolve())
 
     def _open(self, place: Endpoint) -> None:
         self._requests = make_socket(self._context, zmq.PUSH, send_hwm=SEND_HWM, linger_ms=self._linger_ms)
@@ -220,7 +220,7 @@ class ClientPort(Port):
         Raises:
           PeerLost: the name does not resolve now; the old sockets stay.
         """
-        place = Endpoint.parse(self.endpoint).resolved()
+        place = Endpoint.parse(self.endpoint).resolve()
         self.close()
         self._last = None
         self._open(place)

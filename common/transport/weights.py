@@ -136,7 +136,7 @@ class WeightsSubscriber(Port):
         super().__init__()
         self._context, self._about = context, about
         if endpoint:
-            self.open(Endpoint.parse(endpoint).resolved())
+            self.open(Endpoint.parse(endpoint).resolve())
 
     def open(self, place: Endpoint) -> None:
         """Subscribe at an address."""

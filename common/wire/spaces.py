@@ -75,7 +75,7 @@ class ArraySpace:
         """The array spaces that it consists of."""
         return (self,)
 
-    def counted(self, values: Any) -> Any:
+    def count_from_zero(self, values: Any) -> Any:
         """Values [..., *shape] of the environment with choices that count from 0."""
         return values - np.reshape(self.start, self.shape) if self.start else values
 

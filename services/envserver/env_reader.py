@@ -30,9 +30,9 @@ class WatchedEnv:
         self.seconds: dict[str, list[float]] = {"reset": [], "step": []}
 
     def __getattr__(self, name: str) -> Any:
-        return partial(self._timed, name) if name in CALLS else getattr(self._env, name)
+        return partial(self._time_call, name) if name in CALLS else getattr(self._env, name)
 
-    def _timed(self, name: str, *args: Any, **asked: Any) -> Any:
+    def _time_call(self, name: str, *args: Any, **asked: Any) -> Any:
         began = time.perf_counter()
         self.answer = getattr(self._env, name)(*args, **asked)
         self.seconds[name].append(time.perf_counter() - began)

@@ -141,7 +141,7 @@ class Mix(gymnasium.Env[Any, Any]):
         self.env = self._envs[self._rank]
         asked = {} if options is None else {"options": options}
         obs, info = self._call("reset", seed=self._seeds.pop(self._rank, None), **asked)
-        return pad_observation(self._readings[self._rank], self._padding, obs), self._masked(obs, info, over=False)
+        return pad_observation(self._readings[self._rank], self._padding, obs), self._add_mask(obs, info, over=False)
 
     def step(self, action: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
         """Step the current environment."""
@@ -150,7 +150,7 @@ class Mix(gymnasium.Env[Any, Any]):
         )
         obs, reward, terminated, truncated, info = self._call("step", self._readings[self._rank].action(chosen))
         over = bool(terminated or truncated)
-        masked = self._masked(obs, info, over=over)
+        masked = self._add_mask(obs, info, over=over)
         if over:
             masked["level"] = self._rank
         seen = pad_observation(self._readings[self._rank], self._padding, obs)
@@ -173,7 +173,7 @@ class Mix(gymnasium.Env[Any, Any]):
     def _call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         return call_env(self.env, self._readings[self._rank].spec.env_id, name, *args, **kwargs)
 
-    def _masked(self, obs: Any, info: Any, *, over: bool) -> dict[str, Any]:
+    def _add_mask(self, obs: Any, info: Any, *, over: bool) -> dict[str, Any]:
         """A copy of an info, with the mask of the current environment within that of all, if there is one."""
         copy, own = dict(info or {}), self._readings[self._rank]
         if self._masks:

@@ -253,7 +253,7 @@ def fit_value(
         raise Misfit(f"{what} is {short(value)} of type {given.dtype}, expected {wanted}")
     if given.shape != (shape := (*lead, *space.shape)):
         raise Misfit(f"{what} has shape {list(given.shape)}, expected {list(shape)}")
-    given = space.counted(given) if own else given
+    given = space.count_from_zero(given) if own else given
     stored = given
     if given.dtype != wanted:
         with np.errstate(all="ignore"):

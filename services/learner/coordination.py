@@ -156,7 +156,7 @@ class Agreement(NamedTuple):
     votes: list[Vote]
 
     @property
-    def recovered(self) -> int:
+    def recover_rows(self) -> int:
         """Agent steps to count, of all ranks."""
         return sum(vote.recovered for vote in self.votes)
 

@@ -279,7 +279,7 @@ class RunMaker:
           ConfigError: the algorithm cannot learn under these settings.
         """
         settings, terms = self.config.learner, terms_of(self.config, trainer.env, trainer.policy)
-        record.recover(trainer.recovered())
+        record.recover(trainer.recover_rows())
         queue = RolloutQueue(trainer.storage, settings.rows)
         in_step = self.config.deterministic
         if in_step and trainer.learning.credit != "after_step":

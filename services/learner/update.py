@@ -95,7 +95,9 @@ class Trainer:
         self._nonfinite_in_a_row = 0
         self._added: Rollouts | None = None  #: rollouts of the last `add`
         self.alike = ranks.size() == 1  #: whether all ranks are known to have begun with the same weights
-        self.uncounted = 0  #: agent steps that `recovered` has found in this rank's store; all ranks count them at once
+        self.uncounted = (
+            0  #: agent steps that `recover_rows` has found in this rank's store; all ranks count them at once
+        )
 
     @property
     def steps_left(self) -> int:
@@ -162,12 +164,12 @@ class Trainer:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
-    def recovered(self) -> Sequence[Origin]:
+    def recover_rows(self) -> Sequence[Origin]:
         """Rows that a killed learner stored after its last checkpoint, which count from now on. To be called once.
 
         With several ranks they count once all have called `count_recovered`.
         """
-        rows = self.learning.recovered()
+        rows = self.learning.recover_rows()
         self.uncounted = len(rows) * self.config.learner.unroll_length
         if ranks.size() == 1:
             self.count_recovered(self.uncounted)

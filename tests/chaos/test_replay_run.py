@@ -96,5 +96,5 @@ def test_every_rollout_is_stored_once_and_the_next_learner_has_it(run: FaultInje
     trainer, saved = restored(fleet.config)
     assert saved["rollouts"]["ledger"]["used"] == len(rows) >= balance.used
     assert trainer.counters.agent_steps == saved["learning"]["pace"]["inserted"] == len(rows) * T
-    assert list(trainer.recovered()) == []
+    assert list(trainer.recover_rows()) == []
     assert trainer.step().steps > 0

@@ -110,7 +110,10 @@ FAULTS: list[tuple[type[Any], str]] = [
         faulty(PPOLearning, credit=property(lambda self: "after_step" if self.due else "after_store")),
         "credit never changes",
     ),
-    (faulty(SACLearning, recovered=lambda self: SACLearning.recovered(self)[:0]), "stored rows outlive the process"),
+    (
+        faulty(SACLearning, recover_rows=lambda self: SACLearning.recover_rows(self)[:0]),
+        "stored rows outlive the process",
+    ),
     (faulty(PPOLearning, due=True), "steps come due and end"),
     (learning(lambda batch: batch._replace(mask=batch.mask | True)), "void transitions are not learned from"),
     (learning(lambda batch: batch._replace(mask=~batch.first[1:])), "steps beyond the budget are not learned from"),

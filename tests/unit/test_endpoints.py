@@ -62,20 +62,20 @@ def test_a_name_has_each_ipv4_address_once_and_is_resolved_to_the_first(monkeypa
     monkeypatch.setattr(socket, "getaddrinfo", found)
     place = Endpoint.parse("tcp://broker:5555")
     assert list(map(str, place.addresses())) == ["tcp://10.0.0.2:5555", "tcp://10.0.0.1:5555"]
-    assert place.resolved() == Endpoint("10.0.0.2", 5555)
+    assert place.resolve() == Endpoint("10.0.0.2", 5555)
 
 
 def test_a_number_and_a_path_resolve_to_themselves_and_a_wildcard_to_nothing() -> None:
     for text in ("tcp://[::1]:5555", "ipc:///run/x/learner"):
-        assert str(Endpoint.parse(text).resolved()) == text
+        assert str(Endpoint.parse(text).resolve()) == text
     with refuses("endpoint", value="tcp://*:5555"):
-        Endpoint.parse("tcp://*:5555").resolved()
+        Endpoint.parse("tcp://*:5555").resolve()
 
 
 @pytest.mark.parametrize("host", ["a..b", "no-such-host.invalid", "x" * 70])
 def test_a_name_that_does_not_resolve_is_a_lost_peer_to_be_tried_again(host: str) -> None:
     with pytest.raises(PeerLost):
-        Endpoint.parse(f"tcp://{host}:5555").resolved()
+        Endpoint.parse(f"tcp://{host}:5555").resolve()
 
 
 def test_a_socket_with_a_listener_is_taken_and_one_without_is_free(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ class World(ListedRun):
         if self.saved:
             trainer.load(Path(), self.saved)
             record = SavedLedger.load(self.saved["rollouts"])
-        record.recover(trainer.recovered())
+        record.recover(trainer.recover_rows())
         self.start(self.epoch, record)
         self.training, send = training_run(trainer, self.intake, lambda: self.now), self.port.send
 

@@ -115,7 +115,7 @@ def test_the_next_process_draws_what_this_one_would_have_drawn(tmp_path: Path, i
     other = replay_of(World(PLAIN, seed=3), tmp_path, items, CAPACITY, 0.7, seed=99)
     other.load(torch.load(stream, weights_only=True))
     assert other.size == replay.size
-    assert other.recovered() == []
+    assert other.recover_rows() == []
     assert other.state() == replay.state()
     for _ in range(5):
         one, two = replay.draw(32, 0.3), other.draw(32, 0.3)
@@ -143,10 +143,10 @@ def test_rows_newer_than_the_checkpoint_are_recovered_and_new_ones_follow_both_i
         insert(world, replay, 1)
     (tmp_path / NAME).write_bytes(kept)
     rows, since = [*world.inserted[:found], *[None] * (known - found)], len(world.inserted)
-    assert again(tmp_path).recovered() == origins(rows[:found], 0)
+    assert again(tmp_path).recover_rows() == origins(rows[:found], 0)
     other = again(tmp_path, batch_size=32 if found < known else 1)
     other.load(state)
-    assert other.recovered() == origins(rows, known)
+    assert other.recover_rows() == origins(rows, known)
     assert [record.levelname for record in caplog.records] == ["WARNING"] * (found < known)
     for _ in range(12):  # at first there are fewer items than a draw takes
         insert(world, other, 1)
@@ -157,7 +157,7 @@ def test_rows_newer_than_the_checkpoint_are_recovered_and_new_ones_follow_both_i
         assert draw_everything(again(tmp_path))[0].tolist() == sorted(expected)
     last = again(tmp_path)
     last.load(state)
-    assert last.recovered() == origins(now, known)
+    assert last.recover_rows() == origins(now, known)
 
 
 def test_priorities_that_are_not_finite_change_nothing_and_0_can_still_be_drawn(tmp_path: Path) -> None:
@@ -181,9 +181,9 @@ def test_rows_that_no_learner_would_have_taken_are_dropped_although_their_checks
     wrong = {"last_action": 7, "reward": np.inf, "policy_version": -1, "tasks": 1, "origins": -9}[which]
     (stored.rows[which] if which in stored.rows.dtype.names else getattr(stored, which))[1] = wrong
     replay.insert(stored)
-    good = replay.recovered()[:-1]
+    good = replay.recover_rows()[:-1]
     other = again(tmp_path)
-    assert other.recovered() == good
+    assert other.recover_rows() == good
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     other.draw(100, 0.4)
 

@@ -152,7 +152,7 @@ def test_every_setting_that_takes_text_declares_what_it_decides() -> None:
         if section.__module__.startswith("zerobeast.") and section_of(field) is None
         if takes_text(field.annotation) and not field.json_schema_extra
     }
-    assert not silent, "`decides=PLAIN` for what is data and nothing else"
+    assert not silent, "`decides=NO_GUARD` for what is data and nothing else"
 
 
 def subclasses(kind: type[Section]) -> Iterator[type[Section]]:

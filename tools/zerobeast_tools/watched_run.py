@@ -44,11 +44,11 @@ class WatchedRun(ABC):
         """
         pages: list[dict[str, Any]] = []
 
-        def counted() -> bool:
+        def has_counted() -> bool:
             pages.extend(self.pages("learner")[:1])
             return len(pages) > 1 and pages[-1].get("agent_steps", 0) > pages[0].get("agent_steps", 0)
 
-        self.wait_for(counted, f"no more agent steps are learned from; the logs are in {self.folder}")
+        self.wait_for(has_counted, f"no more agent steps are learned from; the logs are in {self.folder}")
         return pages[-1]
 
     def wait_for(self, probe: Callable[[], bool], otherwise: str, limit_s: float = START_LIMIT_S) -> None:

@@ -27,7 +27,7 @@ def translate_errors(call: Callable[Given, Result]) -> Callable[Given, Result]:
     """The same function, whose errors name arguments instead of flags."""
 
     @wraps(call)
-    def worded(*given: Given.args, **named: Given.kwargs) -> Result:
+    def translated_call(*given: Given.args, **named: Given.kwargs) -> Result:
         try:
             return call(*given, **named)
         except BeastError as error:
@@ -35,7 +35,7 @@ def translate_errors(call: Callable[Given, Result]) -> Callable[Given, Result]:
                 each.args = (translate_text(str(each)), *each.args[1:])
             raise
 
-    return worded
+    return translated_call
 
 
 def translate_text(text: str) -> str:

@@ -177,7 +177,7 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
           ConfigError: a value is no finite number, or its name is that of a column of the learner.
         """
         for name, value in values.items():
-            if name in self._taken() or not requests.NAME.fullmatch(name):
+            if name in self._taken_names() or not requests.NAME.fullmatch(name):
                 expected = "letters, digits and _ . / -, and no name that the learner uses"
                 raise ConfigError(f"{name!r:.100} cannot be a column: expected {expected}")
             if not requests.is_number(value):
@@ -272,11 +272,11 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
         with lock_folder(self.folder):  # which refuses a folder that leads elsewhere
             asked = requests.take_requests(self.folder)[requests.LOG]
             if metrics.read_last_row(self.folder) and (
-                logged := requests.select_loggable(self.folder, asked, self._taken())
+                logged := requests.select_loggable(self.folder, asked, self._taken_names())
             ):
                 amend(self.folder, logged)
 
-    def _taken(self) -> Collection[str]:
+    def _taken_names(self) -> Collection[str]:
         """Names that the learner uses in metrics.csv."""
         from zerobeast.services.learner.recorder import COLUMNS
 

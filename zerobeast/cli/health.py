@@ -33,15 +33,15 @@ def main(argv: list[str]) -> int:
     add_flags(parser)
     flags = parser.parse_args(argv)
 
-    def wanted() -> list[ServiceView]:
+    def find_views() -> list[ServiceView]:
         return [view for view in _views(flags) if flags.role in (None, view.role)]
 
-    def judged(services: Sequence[ServiceView]) -> Verdict:
+    def judge_views(services: Sequence[ServiceView]) -> Verdict:
         return (
             _judge_some(services, "") if flags.role else _judge_pages(services) if flags.endpoint else judge(services)
         )
 
-    return show(wanted, judged, watch=flags.watch, as_json_text=flags.json)
+    return show(find_views, judge_views, watch=flags.watch, as_json_text=flags.json)
 
 
 def _judge_pages(services: Sequence[ServiceView]) -> Verdict:

@@ -30,7 +30,7 @@ from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.process.terminal import say, write
-from zerobeast.common.settings import PLAIN, REACH, RunConfig, setting
+from zerobeast.common.settings import NO_GUARD, REACH, RunConfig, setting
 from zerobeast.discovery.containers import read_output
 from zerobeast.launcher.hosts import worker_flags
 from zerobeast.plan.preparation import prepare_run
@@ -48,9 +48,11 @@ class SlurmFlags(RunFlags):
     nodes: int = setting(2, "number of nodes", ge=1, le=10_000)
     cores: int = setting(4, "cores per node, with one worker on each", ge=1, le=1024)
     time: str = setting(
-        "", "time limit of the job, as for sbatch; the learner saves before it, and the job is requeued", decides=PLAIN
+        "",
+        "time limit of the job, as for sbatch; the learner saves before it, and the job is requeued",
+        decides=NO_GUARD,
     )
-    partition: str = setting("", "partition to submit to; empty: the cluster's default", decides=PLAIN)
+    partition: str = setting("", "partition to submit to; empty: the cluster's default", decides=NO_GUARD)
     sbatch: str = setting("", 'more sbatch options, such as "--gres=gpu:1 --account=me"', decides=REACH)
     submit: bool = setting(default=False, meaning="submit the script now")
 

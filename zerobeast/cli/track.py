@@ -32,7 +32,7 @@ def main(argv: list[str]) -> int:
     own = parser.parse_args(argv)
     folder, make, asked = run_files.find_run(own.run, own.root), load_tracker(own.to), list[int]()
 
-    def ended() -> bool:
+    def has_ended() -> bool:
         return not own.follow or bool(asked) or (own.parent > 0 and os.getppid() != own.parent)
 
     def ask(number: int, _frame: object) -> None:
@@ -44,6 +44,6 @@ def main(argv: list[str]) -> int:
     if own.parent:
         threading.Thread(target=end_with, args=(own.parent,), daemon=True).start()
     with hold_lock(folder, own.to), handle_signals((signal.SIGINT, signal.SIGTERM, signal.SIGHUP), ask):
-        follow_run(follower := Follower(folder, own.to, make, own.project), ended)
+        follow_run(follower := Follower(folder, own.to, make, own.project), has_ended)
     write(f"{folder.name}: {follower.count} points to {own.to}, project {own.project}")
     return 0

@@ -174,7 +174,7 @@ def main(argv: list[str]) -> int:
 
 def probe_host(host: str, python: str) -> str:
     """A sentence on why ssh cannot connect or the host's Python cannot start a worker; empty if all is well."""
-    probe = [*SSH, host, f"{_quoted(python)} -P -c 'import zerobeast.services.worker'"]
+    probe = [*SSH, host, f"{_quote(python)} -P -c 'import zerobeast.services.worker'"]
     try:
         tried = subprocess.run(probe, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
     except OSError as error:
@@ -229,7 +229,7 @@ def script_of(options: argparse.Namespace, size: int) -> str:
         size=size,
         first=options.first,
         last=options.first + options.workers - 1,
-        worker=f"{_quoted(options.python)} {worker}",
+        worker=f"{_quote(options.python)} {worker}",
         keys=run_files.KEYS,
         pause=PAUSE_S,
         stop=STOP_S,
@@ -237,7 +237,7 @@ def script_of(options: argparse.Namespace, size: int) -> str:
     )
 
 
-def _quoted(path: str) -> str:
+def _quote(path: str) -> str:
     """A path quoted for the shell of a host, with ~ as the home there."""
     return f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else shlex.quote(path)
 

@@ -17,7 +17,7 @@ from zerobeast.common.config.settings_table import NAMES, RUN, TREE, topic_of
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import run_files
 from zerobeast.common.process.terminal import say
-from zerobeast.common.settings import CODE, PLAIN, RunConfig, Section, setting
+from zerobeast.common.settings import CODE, NO_GUARD, RunConfig, Section, setting
 from zerobeast.common.settings import spec_of as spec_named
 from zerobeast.common.settings.facts import About, facts_of
 from zerobeast.common.text import as_text, did_you_mean
@@ -38,9 +38,9 @@ class RunFlags(Section):
     track: str = setting(
         "", "send the run to an experiment tracker: trackio, wandb, or your own module:Class", decides=CODE
     )
-    track_project: str = setting(PROJECT, "project of the run in the tracker", decides=PLAIN)
+    track_project: str = setting(PROJECT, "project of the run in the tracker", decides=NO_GUARD)
     from_run: str = setting(
-        "", "start a new run from the weights of RUN, RUN:<agent steps> or RUN:best; short: --from", decides=PLAIN
+        "", "start a new run from the weights of RUN, RUN:<agent steps> or RUN:best; short: --from", decides=NO_GUARD
     )
 
 

@@ -226,7 +226,7 @@ class Policy:
         env, own = Sizes.of(self._sizes, self.env.obs, obs, env)
         space = self.env.action
         if own and isinstance(space, ArraySpace) and isinstance(self.env.obs, ArraySpace):
-            obs, space = own.padded(obs, self.env.obs), replace(space, start=(own.start,) if own.start else ())
+            obs, space = own.pad(obs, self.env.obs), replace(space, start=(own.start,) if own.start else ())
         n, single = tensors.count_envs(self.env.obs, obs)
         read = partial(tensors.to_tensors, n=n, single=single, device=self.module.device)
         before = tensors.check_state(state, self._blank(n))

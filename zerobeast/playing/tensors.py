@@ -52,7 +52,7 @@ class Sizes(NamedTuple):
             )
         return (*alike, "")[0] if len(alike) == 1 else "", next(iter(alike.values()), None)
 
-    def padded(self, values: Any, space: ArraySpace) -> Any:
+    def pad(self, values: Any, space: ArraySpace) -> Any:
         """An observation of this shape, or several, with zeros up to that of the space."""
         found = split_value("obs", space, values)[0][2]
         lead = found.ndim - len(space.shape)

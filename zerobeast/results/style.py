@@ -33,7 +33,7 @@ ALGORITHMS = {
     "sac": Style("SAC", "#570086", "#964cd1", "d"),
 }
 #: (light, dark, marker) of algorithms that are not in the table, in the order in which a picture has them
-OTHERS = (("#5a5a5a", "#b8b8b8", ">"), ("#9c9c9c", "#7c7c7c", "H"), ("#2a2a2a", "#ededed", "8"))
+OTHER_STYLES = (("#5a5a5a", "#b8b8b8", ">"), ("#9c9c9c", "#7c7c7c", "H"), ("#2a2a2a", "#ededed", "8"))
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)), (0, (3, 1.5, 1, 1.5, 1, 1.5)))
 #: on light and on dark paper: shares of black (-) or white (+) in the colours of an algorithm's first and last group
 SHADES = ((-0.5, 0.4), (-0.2, 0.65))
@@ -62,7 +62,7 @@ def line_style(algo: str, number: int, siblings: int, others: Sequence[str], *, 
     if algo in ALGORITHMS:
         _, *colours, marker = ALGORITHMS[algo]
     else:
-        *colours, marker = OTHERS[others.index(algo) % len(OTHERS)]
+        *colours, marker = OTHER_STYLES[others.index(algo) % len(OTHER_STYLES)]
     first, last = SHADES[dark]
     share = first + (last - first) * number / (siblings - 1) if siblings > 1 else 0.0
     return {"color": _shade(colours[dark], share), "linestyle": DASHES[number % len(DASHES)], "marker": marker}

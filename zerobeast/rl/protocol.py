@@ -21,7 +21,7 @@ steps each of those takes. So the interface needs nothing more for
     a target that acts        `net` is the target; a copy is trained, and `changed` shows when it was copied back
     multipliers               an `nn.Module`, in the policy's `GradientDescent` or in its own, and in `state`
     old batches               `rollouts.batch.packed(k)`, or `copy()`; in `state` if they will be used again
-    rows in a file            `rollouts.rows`, in `config.store`, which outlives the process: `recovered`, "after_store"
+    rows in a file            `rollouts.rows`, in `config.store`, which outlives the process: `recover_rows`, "after_store"
     a pace of its own         `due`, by `zerobeast.rl.data.pace`
 """
 
@@ -131,7 +131,7 @@ class Learning(Protocol):
           Diverged: the weights overflow.
         """
 
-    def recovered(self) -> Sequence[Origin]:
+    def recover_rows(self) -> Sequence[Origin]:
         """Rows in `config.store` that are newer than the loaded `state`, in the order in which they were added.
 
         Called once, after `load` if there is a checkpoint. A killed process left these rows. Whether or not they were

@@ -86,7 +86,7 @@ class LearnerSettings(AlgorithmSettings):
     def live(self) -> tuple[str, ...]:
         return ("learning_rate", "schedule", "max_grad_norm")
 
-    def unused(self) -> dict[str, tuple[str, str]]:
+    def unused_settings(self) -> dict[str, tuple[str, str]]:
         names = ("alpha", "momentum") if self.optimizer == "adam" else ()
         return {name: ("optimizer", f"which does not use {name}; rmsprop does") for name in names}
 

@@ -26,7 +26,7 @@ from zerobeast.common.config.load import check_layer
 from zerobeast.common.config.settings_table import SHORT_NAMES, TREE, is_section, settings_of
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files.regular_files import read_text_or_pipe
-from zerobeast.common.settings import PLACE, PLAIN, Section, setting
+from zerobeast.common.settings import NO_GUARD, PLACE, Section, setting
 from zerobeast.common.text import did_you_mean
 from zerobeast.sweeping.search import Dimension, Values, draw_samples, grid, read_dimension
 
@@ -37,7 +37,7 @@ PARTS = ("from", "seeds", "settings", "vary")  #: entries that are no `SweepSett
 class SweepSettings(Section):
     """What a sweep is, apart from the settings of its runs. Flags of the command override the file."""
 
-    name: str = setting("", "name of the sweep and of its folder; empty: that of its file", decides=PLAIN)
+    name: str = setting("", "name of the sweep and of its folder; empty: that of its file", decides=NO_GUARD)
     root: str = setting("runs", "folder that contains the sweep's folder", decides=PLACE)
     samples: int | None = setting(None, "number of random combinations; empty: every combination", ge=1, le=MAX_RUNS)
     seed: int = setting(1, "seed of the random combinations", ge=0, le=2**31 - 1)

@@ -15,7 +15,7 @@ from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.files.regular_files import read_text_or_pipe
 from zerobeast.common.plugins import refuse_imported
 from zerobeast.common.process.terminal import say
-from zerobeast.common.settings import PLAIN
+from zerobeast.common.settings import NO_GUARD
 from zerobeast.sweeping import spec
 from zerobeast.sweeping.cores import Place, allocate_cores
 from zerobeast.sweeping.journal import open_journal
@@ -71,7 +71,7 @@ def plan_sweep(file: Path, request: Request) -> tuple[spec.Sweep, list[Trial], l
             layer=one.where,
         )
         for one in request.settings
-        if trust.guard_at(one.path) is PLAIN
+        if trust.guard_at(one.path) is NO_GUARD
     ]
     read = spec.read_sweep(file, request.own_given, mistakes)
     return read, trials_of(read, request.settings), allocate_cores(read.own.parallel, read.own.cores)

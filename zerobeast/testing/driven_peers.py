@@ -215,12 +215,12 @@ def check_unknown(found: ReceivedMessage, number: int) -> None:
 def connect_raw(server: Server) -> RawPeer:
     """A sender that may send bytes of any kind, once the server listens."""
 
-    def connected() -> RawPeer | None:
+    def connect_once() -> RawPeer | None:
         with suppress(OSError):
             return RawPeer(Endpoint.parse(server.endpoint), REQUESTS, b"PUSH")
         return None
 
-    return turn_until(server, connected)
+    return turn_until(server, connect_once)
 
 
 def garbage(server: Server) -> list[list[bytes]]:

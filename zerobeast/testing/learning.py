@@ -141,7 +141,7 @@ def training_continues_bit_for_bit(subject: Subject, **settings: Any) -> None:
                 resumed.seq = whole.seq
                 torch.rand(17)  # what a new process has drawn before must not matter
                 resumed.trainer.load(Path(folder), state)
-                assert not resumed.trainer.recovered(), "rows that the checkpoint has are found again"
+                assert not resumed.trainer.recover_rows(), "rows that the checkpoint has are found again"
                 random = torch.get_rng_state()
                 expected = whole.learn_from(batches[3:])
                 torch.set_rng_state(random)
@@ -164,7 +164,7 @@ def stored_rows_outlive_the_process(subject: Subject, **settings: Any) -> None:
         stored = run.trainer.learning.credit == "after_store"
         with SmallRun(subject, first_env(subject), settings, run.root) as again:
             again.trainer.load(run.root, state)
-            found = [list(origin) for origin in again.trainer.recovered()]
+            found = [list(origin) for origin in again.trainer.recover_rows()]
             assert found == (origins[2] if stored else []), "not the rows since the checkpoint"
             again.seq = run.seq
             again.feed(batches[2])

@@ -28,13 +28,13 @@ class Scene:
         """One for the environment of an algorithm, with a network whose weights were moved."""
         env, g = algorithm.env, torch.Generator().manual_seed(3)
 
-        def drawn(space: ArraySpace) -> Tensor:
+        def draw_value(space: ArraySpace) -> Tensor:
             if space.choices:
                 sizes = torch.tensor(space.choices).view(space.shape)
                 return (torch.rand(1, B, *space.shape, generator=g) * sizes).long()
             return torch.randn(1, B, *space.shape, generator=g)
 
-        obs, taken = (nest_values(space, map(drawn, space.arrays)) for space in (env.obs, env.action))
+        obs, taken = (nest_values(space, map(draw_value, space.arrays)) for space in (env.obs, env.action))
         mask = torch.from_numpy(mask_of(env, torch.arange(B).numpy()))[None] if env.action_mask else None
         inputs = StepInput(obs, taken, torch.randn(1, B, generator=g), torch.zeros(1, B, dtype=torch.bool), mask)
         core = torch.randn(B, algorithm.policy.core_size, generator=g)

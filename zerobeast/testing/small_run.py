@@ -55,7 +55,7 @@ ENVS = {
     "nested actions with a mask": EnvSpec("Nested-v0", OBS_TREE, ACTION_TREE, action_mask=True),
 }
 #: settings, as far as an algorithm has them, with which few small batches are enough
-SMALL: dict[str, Any] = {
+SMALL_SETTINGS: dict[str, Any] = {
     "learning_rate": 0.01,
     "schedule": "constant",
     "optimizer": "adam",
@@ -92,7 +92,7 @@ def config_of(subject: Subject, settings: dict[str, Any], **run: Any) -> RunConf
     """Small settings of an algorithm, but for `settings`; `run` are further sections."""
     algo = reference(subject)
     spec = spec_of(algo)
-    own = {name: value for name, value in SMALL.items() if name in spec.settings.model_fields}
+    own = {name: value for name, value in SMALL_SETTINGS.items() if name in spec.settings.model_fields}
     learner = {"unroll_length": T, "batch_size": B, "device": "cpu", "precision": "float32", **run.pop("learner", {})}
     net = {"torso": "mlp", "hidden_size": 8, "core_width": 4, **run.pop("net", {})}
     tree = {"algo": algo, "name": "run", "total_steps": 100_000, "learner": learner, "net": net, **run}
@@ -190,7 +190,7 @@ class SmallRun(AbstractContextManager["SmallRun"]):
     Args:
       subject: the algorithm.
       env: what its rollouts hold.
-      settings: of the algorithm, beside SMALL.
+      settings: of the algorithm, beside SMALL_SETTINGS.
       root: folder of the run; None: a new one, which is removed at the end.
       run: sections of settings, such as `net`.
 

@@ -16,14 +16,14 @@ from zerobeast_tools.bench.figures import Figure
 from zerobeast_tools.bench.options import emit_figures
 
 #: these take minutes or install packages, so a short report leaves them out
-LONG = ("peers", "peers --work dqn", "peers --work sac", "memory")
+LONG_BENCHMARKS = ("peers", "peers --work dqn", "peers --work sac", "memory")
 COMMANDS = (
     "train",
     "train --net.torso deep",
     "train --net.core lstm",
     "train --env CartPole-v1 --actor.envs_per_group 64 --learner.batch_size 32",
     *("latency", "keys", "scale", "broker", "steps", "remote", "rollouts", "weights", "replay"),
-    *LONG,
+    *LONG_BENCHMARKS,
 )
 
 
@@ -36,7 +36,7 @@ def main(argv: list[str]) -> int:
     figures: list[Figure] = []
     failed = []
     for command in COMMANDS:
-        if options.short and command in LONG:
+        if options.short and command in LONG_BENCHMARKS:
             continue
         write(f"beast bench {command}", sys.stderr)
         result = _run_benchmark(command)

@@ -15,7 +15,7 @@ class Goal(NamedTuple):
     def __str__(self) -> str:
         return f"{self.sign} {self.bound:,g}{' x' if self.of_ratio else ''}"
 
-    def met(self, value: float, ratio: float | None) -> bool | None:
+    def is_met(self, value: float, ratio: float | None) -> bool | None:
         """Whether the goal is met; None if there is no ratio to judge by."""
         judged = ratio if self.of_ratio else value
         if judged is None:
@@ -38,7 +38,7 @@ class Figure(NamedTuple):
 def figure(what: str, value: float, unit: str, goal: Goal | None = None, yardstick: float | None = None) -> Figure:
     """Judge a number."""
     ratio = None if yardstick is None else value / yardstick
-    return Figure(what, value, unit, yardstick, ratio, str(goal or ""), goal.met(value, ratio) if goal else None)
+    return Figure(what, value, unit, yardstick, ratio, str(goal or ""), goal.is_met(value, ratio) if goal else None)
 
 
 def per_second(work: Callable[[], int], seconds: float) -> float:

@@ -31,7 +31,7 @@ from zerobeast_tools.bench.options import emit_figures, parse_options
 STORED_STEPS = 40_000  #: agent steps in the replay; draws come from all over it
 PLAYED_STEPS = 10_000  #: agent steps that are played to fill it
 BATCH, N_STEP = 32, 3  #: transitions of a draw, steps of each
-SMALL = Goal("<=", 0.333, of_ratio=True)  #: of the size of an agent step's whole stack
+SIZE_GOAL = Goal("<=", 0.333, of_ratio=True)  #: of the size of an agent step's whole stack
 
 
 def main(argv: list[str]) -> int:
@@ -91,7 +91,7 @@ def _measure_replay(folder: Path, messages: list[Rollouts], sizes: DQNConfig, se
     draws, reads = per_second(lambda: len(replay.draw(BATCH, 1.0).ids), seconds), per_second(memory.draw, seconds)
     taken = sum(path.stat().st_blocks * 512 for path in folder.iterdir()) / sizes.replay_size
     what = f"{env.env_id}, replay_compression {sizes.replay_compression}"
-    goal = SMALL if env.frame_stack > 1 else None  # other observations are stored as they are
+    goal = SIZE_GOAL if env.frame_stack > 1 else None  # other observations are stored as they are
     return [
         figure(f"{what}: inserts", inserts, STEPS_S, yardstick=copies),
         figure(f"{what}: draws of {BATCH}", draws, "transitions/s", yardstick=reads),

@@ -86,7 +86,7 @@ class Forger(AbstractContextManager["Forger"]):
 
     def case_of_news(self) -> Case:
         """News that must not be accepted."""
-        draws: list[Callable[[bytes], Case]] = [self._garbage, self._foreign, self._bad_entries, self._loaded]
+        draws: list[Callable[[bytes], Case]] = [self._garbage, self._foreign, self._bad_entries, self._other_version]
         return self._rng.choice(draws)(NEWS_TOPIC)
 
     def _garbage(self, about: bytes = TOPIC) -> Case:
@@ -105,7 +105,7 @@ class Forger(AbstractContextManager["Forger"]):
         bodies = [[1, [[1, 2, 0.5], entry]] for entry in entries] + [[1], [1.5, []], ["1", []], [1, {}], [1, [], -1]]
         return self._news(self._rng.choice(bodies), ("header",))
 
-    def _loaded(self, _about: bytes) -> Case:
+    def _other_version(self, _about: bytes) -> Case:
         """News with frames besides the header."""
         frames, _ = self._news([self._rng.randrange(MAX_INTEGER), []], ())
         return Case([*frames, *self._chunks], ("payload",))

@@ -58,7 +58,7 @@ class Cases:
             self._unknown_session,
             self._bad_hello,
             self._surplus,
-            self._unsubscribed,
+            self._without_subscription,
         )
 
     def stranger(self) -> Case:
@@ -172,7 +172,7 @@ class Cases:
         kind = self.rng.choice([Kind.HELLO, Kind.BYE])
         return Case([self._header(kind), *[b""] * self.rng.randrange(1, 200)], ("payload",))
 
-    def _unsubscribed(self) -> Case:
+    def _without_subscription(self) -> Case:
         """A valid HELLO of a client that is not subscribed to the answer, or BYE of an unknown client."""
         return Case([self._header(self.rng.choice([Kind.HELLO, Kind.BYE]))], ())
 

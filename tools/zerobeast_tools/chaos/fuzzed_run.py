@@ -105,13 +105,13 @@ class FuzzedRun(ThrowawayRun):
         first, forged, scale = messages // 10, messages // 50, LARGEST if messages >= LONG_ATTACK else 1
         self._round(first, scale)
         always, asking = self._broker("c", "f"), self._broker("d", "g", "--sync.rule", "every 1")
-        self.before = self._settled()
+        self.before = self._usage_at_rest()
         rounds = -(-messages // ROUND)
         for _ in range(rounds):
             self._round((messages - first - forged) // rounds, scale)
         self._forge(always, "c", "f", forged // 2)
         self._forge_news(asking, "d", "g", forged // 2)
-        self.after = self._settled()
+        self.after = self._usage_at_rest()
 
     def _round(self, messages: int, scale: int) -> None:
         """Send this many messages over all planes at once, then every attack once."""
@@ -123,7 +123,7 @@ class FuzzedRun(ThrowawayRun):
                 attack(self._target(plane), scale)
                 self.attacks[attack.__name__] += 1
 
-    def _settled(self) -> dict[str, ProcessUsage]:
+    def _usage_at_rest(self) -> dict[str, ProcessUsage]:
         """The usage of every process, once everything that hostile peers left behind is gone."""
         wait_until_quiet(*map(self._server, SERVERS))
         for role, (key, many) in SESSIONS.items():

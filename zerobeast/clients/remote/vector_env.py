@@ -35,7 +35,7 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
     `infos["lost"]` marks it in that step, and in every later step that brings nothing new from it.
 
     Args:
-      opened: opens the source of their rows, under the terms of HELLO.
+      open_source: opens the source of their rows, under the terms of HELLO.
       env_id, num_envs, env, autoreset_mode, context: as for `RemoteVectorEnv`.
 
     Attributes:
@@ -45,7 +45,7 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
 
     def __init__(
         self,
-        opened: Callable[[Context, dict[str, Any]], EnvSource],
+        open_source: Callable[[Context, dict[str, Any]], EnvSource],
         env_id: str,
         num_envs: int,
         env: Mapping[str, Any] | None,
@@ -56,7 +56,7 @@ class RowsVectorEnv(VectorEnv[Any, Any, NDArray[Any]]):
         terms = {"env": {**(env or {}), "id": env_id}, "num_envs": num_envs, "seed": secrets.randbelow(MAX_ENV_SEED)}
         terms |= {"infos": True, "reset_masks": self._mode is not AutoresetMode.NEXT_STEP}
         with contextlib.ExitStack() as stack:
-            self.source = opened(context or stack.enter_context(Context()), terms)
+            self.source = open_source(context or stack.enter_context(Context()), terms)
             stack.callback(self.source.close)
             self._resources = stack.pop_all()  #: released by `close`
         spec = self.source.spec
@@ -265,7 +265,7 @@ class RemoteVectorEnv(RowsVectorEnv):
         timeout_s: float = 60.0,
         context: Context | None = None,
     ) -> None:
-        def opened(context: Context, terms: dict[str, Any]) -> EnvClient:
+        def open_source(context: Context, terms: dict[str, Any]) -> EnvClient:
             return EnvClient(context, endpoint, timeout_s=timeout_s, **terms)
 
-        super().__init__(opened, env_id, num_envs, env, autoreset_mode, context)
+        super().__init__(open_source, env_id, num_envs, env, autoreset_mode, context)

@@ -92,7 +92,7 @@ class SlotState:
           a tree of these if an observation has several arrays. Valid until the next call.
         """
         if self.stack == 1:
-            return self._typed(frames)
+            return self._to_tensors(frames)
         age = (self._age.index_select(0, slots) + 1).masked_fill_(first, 0)
         self._age.index_copy_(0, slots, age)
         base = slots * self.stack
@@ -101,16 +101,16 @@ class SlotState:
         places = (age[:, None] - self._steps_back).clamp_(min=0).remainder_(self.stack) + base[:, None]
         gathered = self._gathered[: len(slots) * self.stack]
         torch.index_select(ring, 0, places.view(-1), out=gathered)
-        return tree_map(lambda frames: frames.unflatten(0, (len(slots), self.stack)), self._typed(gathered))
+        return tree_map(lambda frames: frames.unflatten(0, (len(slots), self.stack)), self._to_tensors(gathered))
 
     def recall(self, slots: Tensor, first: Tensor) -> tuple[Any, Tensor]:
         """Last action, a tree of [B, ...], and recurrent state [B, H] of these slots, zero where `first`."""
 
-        def recalled(kept: Tensor) -> Tensor:
+        def recall_entries(kept: Tensor) -> Tensor:
             entries = kept.index_select(0, slots)
             return entries.masked_fill_(first.view(-1, *[1] * (entries.ndim - 1)), 0)
 
-        return tree_map(recalled, self._action), recalled(self._core)
+        return tree_map(recall_entries, self._action), recall_entries(self._core)
 
     def remember(self, slots: Tensor, action: Any, core: Tensor) -> None:
         """Keep the action, a tree of [B, ...], and the recurrent state [B, H] after a step."""
@@ -118,7 +118,7 @@ class SlotState:
         if self._core.shape[1]:
             _put(self._core, slots, core)
 
-    def _typed(self, words: Tensor) -> Any:
+    def _to_tensors(self, words: Tensor) -> Any:
         return read_observations(self._space, columns(words.view(torch.uint8)[:, : self._frame.itemsize], self._frame))
 
 

@@ -33,7 +33,7 @@ class OneBatch(Parts, ABC):
         self.begin(before)
         return self.update(batch, before)
 
-    def recovered(self) -> Sequence[Origin]:
+    def recover_rows(self) -> Sequence[Origin]:
         """None: rows are kept only in checkpoints."""
         return ()
 

@@ -90,9 +90,9 @@ class ReplayLearning(Parts, ABC, Generic[S]):
         done = [self._update(agent_steps) for _ in range(self._settings.updates_per_step)]
         return summarize_steps([(each.step, each.metrics) for each in done])
 
-    def recovered(self) -> Sequence[Origin]:
+    def recover_rows(self) -> Sequence[Origin]:
         """Rows in the file that are newer than the checkpoint."""
-        rows = self._replay.recovered()
+        rows = self._replay.recover_rows()
         self.pace.insert(len(rows) * self._unroll_length)
         return rows
 

@@ -82,9 +82,9 @@ class MemoryLearning:
         """That of the algorithm."""
         return self._learning.pace
 
-    def recovered(self) -> Sequence[Origin]:
+    def recover_rows(self) -> Sequence[Origin]:
         """Rows of the algorithm's store; what was remembered of them is lost."""
-        return self._learning.recovered()
+        return self._learning.recover_rows()
 
     def add(self, rollouts: Rollouts, agent_steps: int) -> None:
         """Hand over the rollouts, and those that are remembered."""

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 _ATTACH_FILTER = 26  #: SO_ATTACH_FILTER of Linux
 #: a program for that: pass on 0 bytes of any packet
-_NOTHING = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))
+_DROP_ALL = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0))
 
 
 def find_listening() -> set[int]:
@@ -23,7 +23,7 @@ def find_listening() -> set[int]:
 
 def close_to_others(descriptor: int) -> int:
     """Accept no further connection at a socket that a library goes on using; returns how many there are, which stay."""
-    program = struct.pack("HL", 1, ctypes.addressof(_NOTHING))
+    program = struct.pack("HL", 1, ctypes.addressof(_DROP_ALL))
     with socket.socket(fileno=os.dup(descriptor)) as same:
         place = same.getsockname()[:2]
         try:

@@ -67,7 +67,7 @@ def _by_tcp(rank: int, size: int, place: Endpoint, deadline: timedelta) -> Store
     """The store of rank 0's process. Those of a launcher such as torchrun, which may restart them, share that one's."""
     listener = None
     if rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
-        place = place.resolved()
+        place = place.resolve()
         listener = _listener(place)
     host = place.host.strip("[]")
     with raise_as(PeerLost, f"rank 0 does not answer at {place}", RuntimeError):

@@ -139,14 +139,14 @@ class BurnIn(Spans[Sequences]):
         last = ts[:, None] + self.lengths[ids].astype(np.int64)[:, None]
         earliest = np.where(opens, ts, -burn_in)[:, None]
 
-        def located(until: Ints) -> tuple[Ints, Ints]:
+        def locate(until: Ints) -> tuple[Ints, Ints]:
             where, at = self.locate(slots, np.clip(steps, earliest, until), self._rows)
             return where.T.ravel(), at.T.ravel()
 
         def time_major(entries: Tensor) -> Tensor:
             return entries.view(-1, len(ids), *entries.shape[1:]) if len(entries) else entries
 
-        seen, answered = located(last), located(last - 1)
+        seen, answered = locate(last), locate(last - 1)
         inputs: object = fields.inputs(*seen, obs=obs)
         inputs = tree_map(time_major, inputs)
         valid = (steps >= ts[:, None]) & (steps < last)

@@ -150,7 +150,7 @@ class Replay(Generic[S]):
         good = np.isfinite(values) & (self._index.lengths[ids] > 0)
         self._assign(ids[good], np.maximum(values[good], MIN_PRIORITY))
 
-    def recovered(self) -> Sequence[Origin]:
+    def recover_rows(self) -> Sequence[Origin]:
         """Origins of the rows that the file has and the checkpoint does not count, in order of insertion."""
         rows = self._ring.origins(self._ring.after(self._known))
         return [origin for origin in rows if origin.rows]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 ENV_ID = "zerobeast_tools.chaos.witness.env:Witness-v0"
 ACTIONS = 5
-MOST = 1 << 23  #: sums of whole numbers below it are exact in float32
+MAX_STEPS = 1 << 23  #: sums of whole numbers below it are exact in float32
 SHORTEST, LONGEST = 3, 40  #: steps of an episode
 
 Obs = NDArray[np.float32]
@@ -39,13 +39,13 @@ class WitnessEnv(gymnasium.Env[Obs, Any]):
       strict: False: any action will do, for policies of other algorithms.
     """
 
-    observation_space = gymnasium.spaces.Box(0.0, MOST, (3,), np.float32)
+    observation_space = gymnasium.spaces.Box(0.0, MAX_STEPS, (3,), np.float32)
     action_space = gymnasium.spaces.Discrete(ACTIONS)
 
     def __init__(self, pace_s: float = 0.0, *, strict: bool = True) -> None:
         self._pace_s, self._strict = pace_s, strict
         self._due = 0.0
-        self._who = secrets.randbelow(MOST - 1) + 1
+        self._who = secrets.randbelow(MAX_STEPS - 1) + 1
         self._episode = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Obs, dict[str, Any]]:

@@ -69,7 +69,7 @@ class StoringLearning(OneStep):
             self._store.append(origin)
         self._added = rollouts.batch.copy(), agent_steps
 
-    def recovered(self) -> Sequence[Origin]:
+    def recover_rows(self) -> Sequence[Origin]:
         """Rows that the checkpoint does not count."""
         return self._store.found[self._known :]
 

@@ -60,7 +60,7 @@ class Curve(BaseCallback):
             each = (" ".join(map(str, values)) for values in (returns, lengths))
             self._write("evaluations.csv", "greedy", np.mean(returns), *each)
         if self.num_timesteps % SAVED_EVERY == 0:
-            replay, model = saved(self._out)
+            replay, model = saved_files(self._out)
             self.model.save_replay_buffer(replay)
             self.model.save(model)
         return True
@@ -70,7 +70,7 @@ class Curve(BaseCallback):
             csv.writer(file).writerow([time.monotonic() - self._begun, self.num_timesteps, *cells])
 
 
-def saved(out: Path) -> tuple[Path, Path]:
+def saved_files(out: Path) -> tuple[Path, Path]:
     """Paths of the saved replay and model in a folder."""
     return out / "replay.pkl", out / "model.zip"
 
@@ -90,7 +90,7 @@ def main() -> None:
     envs = make_vec_env(options.env, n_envs=1, seed=options.seed)
     zero = np.zeros(envs.action_space.shape)
     noise = NormalActionNoise(zero, zero + 0.1) if options.algo == "td3" else None  # the package has none by default
-    replay, last = saved(options.out)
+    replay, last = saved_files(options.out)
     if last.exists():
         model = algorithm.load(last, envs, device="cpu")
         model.load_replay_buffer(replay)

@@ -3,6 +3,7 @@
 A line of its standard input has the arguments of `meet`, as JSON; a line of its output has what has come of that.
 """
 
+import gc
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -81,7 +82,7 @@ def meet(
 ) -> Any:
     """Join as the rank of this number; the results of these calls, or the name of an error and its sentence."""
     host, _, port = at.removeprefix("tcp://").partition(":")
-    stranger = crowd and TCPStore(host, int(port), is_master=False)
+    _stranger = crowd and TCPStore(host, int(port), is_master=False)
     try:
         meeting.join(own, size, at, 60.0, {"version": version}, secret.encode())
         return [CALLS[name](own) for name in calls]
@@ -89,7 +90,7 @@ def meet(
         return [type(error).__name__, str(error)]
     finally:
         meeting.leave()
-        del stranger
+        gc.collect()  # the store of a try that has failed: the next try would take its descriptor for an earlier one
 
 
 if __name__ == "__main__":

@@ -176,7 +176,6 @@ def both(partner: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch) -> Cal
 
     def run(number: int, place: str, here: dict[str, Any], there: dict[str, Any]) -> tuple[Any, Any]:
         assert partner.stdin is not None
-        assert partner.stdout is not None
         print(json.dumps({"own": 1 - number, "at": place, **there}), file=partner.stdin, flush=True)
         own = meet(number, place, **here)
         return own, json.loads(partner.stdout.readline())

@@ -274,9 +274,8 @@ def _latency_bound(services: Sequence[ServiceView]) -> str:
     waiting = _mean(services, "learner", "waiting_fraction")
     broker, env = _mean(services, "broker", "busy_fraction"), _mean(services, "envserver", "busy_fraction")
     if broker is None:
-        return (
-            f"latency-bound: the learner waits {format_share(waiting)} of the time, and other services are out of reach"
-        )
+        pages = "the health pages of other services cannot be read from here"
+        return f"latency-bound: the learner waits {format_share(waiting)} of the time, and {pages}"
     idle, more = f"learner waits {format_share(waiting)}, brokers busy {format_share(broker)}", "add agents"
     if not _serves(services):
         idle, more = (

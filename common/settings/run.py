@@ -33,7 +33,7 @@ class EnvServerConfig(Section):
 
     endpoint: Address = setting(
         "tcp://127.0.0.1:5550",
-        "endpoint to bind, to which actors connect",
+        "endpoint that it binds and actors connect to",
         decides=REACH,
         about=About.PEERS,
         of_host=True,
@@ -98,7 +98,7 @@ class BrokerConfig(Section):
 
     endpoint: Address = setting(
         "tcp://127.0.0.1:5555",
-        "endpoint to bind, to which actors connect",
+        "endpoint that it binds and actors connect to",
         decides=REACH,
         about=About.PEERS,
         of_host=True,
@@ -122,7 +122,7 @@ class LearnerConfig(Section):
 
     endpoint: Address = setting(
         "tcp://127.0.0.1:5560",
-        "endpoint to bind, to which actors and brokers connect",
+        "endpoint that it binds and actors and brokers connect to",
         decides=REACH,
         about=About.PEERS,
         of_host=True,
@@ -154,8 +154,8 @@ class LearnerConfig(Section):
     )
     max_policy_lag: int = setting(
         20,
-        "drop rollouts whose oldest step is more than this many published versions old; only with sync.rule always "
-        "and without a replay",
+        "drop rollouts whose oldest step is more than this many published versions old; only with sync.rule always, "
+        "and not for algorithms that learn from a replay on disk",
         ge=0,
         le=LIMIT,
     )
@@ -170,7 +170,7 @@ class LearnerConfig(Section):
     )
     max_lost_episodes: float = setting(
         0.1,
-        "end the run if environment failures cost more than this share of the last 1,000 episodes; 1: never",
+        "end the run if environment failures cost more than this share of 1,000 among the newest episodes; 1: never",
         ge=0,
         le=1,
         about=About.FILES,
@@ -243,7 +243,7 @@ class EvaluateConfig(Section):
     )
     actions: Literal["greedy", "sampled"] = setting(
         "greedy",
-        "how the policy acts outside training; greedy: the most likely or best action; sampled: a random one",
+        "how the policy acts outside training; greedy: the most likely or best action; sampled: drawn, as in training",
     )
     max_steps: int = setting(
         30_000,
@@ -296,7 +296,7 @@ class LocalConfig(Section):
     )
     workers: int = setting(
         0,
-        "fused: worker processes, each with the env groups of an actor; 0: one per core, or per env group if fewer",
+        "fused: worker processes with the same number of env groups each; 0: at most one per core",
         ge=0,
         le=256,
         idle=Idle(("apart", "serial", "serve")),
@@ -328,7 +328,7 @@ class HealthConfig(Section):
     host: str = setting("127.0.0.1", "address to bind", decides=REACH)
     port: int = setting(
         0,
-        "port; in `beast train` of the learner, the other services follow; 0: any free port",
+        "port; in `beast train` the learner's, and the other services take the next ones; 0: any free port",
         ge=0,
         le=65_535,
     )

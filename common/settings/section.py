@@ -208,8 +208,8 @@ def whole_numbers(most: int, largest: int, expected: str, *, least: int = 1) -> 
 def setting(default: Any, meaning: str, **declared: Any) -> Any:
     """One setting: its only default, what it means (with its source), and what is `declared` of it.
 
-    That is its bounds as pydantic names them, and `Facts`: `decides` is required of one that takes text, `NO_GUARD` if it
-    is data and nothing else (`guards`).
+    That is its bounds as pydantic names them, and `Facts`: `decides` is required of one that takes text, `NO_GUARD` if
+    it is data and nothing else (`guards`).
     """
     facts = Facts(**{name: declared.pop(name) for name in Facts._fields if name in declared})
     return Field(default=default, description=meaning, json_schema_extra=_keep_facts(facts), **declared)

@@ -156,7 +156,7 @@ class Agreement(NamedTuple):
     votes: list[Vote]
 
     @property
-    def recover_rows(self) -> int:
+    def recovered(self) -> int:
         """Agent steps to count, of all ranks."""
         return sum(vote.recovered for vote in self.votes)
 

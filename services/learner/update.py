@@ -95,9 +95,7 @@ class Trainer:
         self._nonfinite_in_a_row = 0
         self._added: Rollouts | None = None  #: rollouts of the last `add`
         self.alike = ranks.size() == 1  #: whether all ranks are known to have begun with the same weights
-        self.uncounted = (
-            0  #: agent steps that `recover_rows` has found in this rank's store; all ranks count them at once
-        )
+        self.uncounted = 0  #: agent steps that `recover_rows` has found in this store; all ranks count at once
 
     @property
     def steps_left(self) -> int:

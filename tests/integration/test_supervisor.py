@@ -253,6 +253,16 @@ def test_children_that_die_are_started_again_and_a_learner_with_all_of_its_ranks
     assert {name for name in first if second[name] != third[name]} == {"worker"}
 
 
+def test_a_process_that_is_started_again_has_another_start(tmp_path: Path) -> None:
+    command = ("sh", "-c", 'echo "$@"', "-", "--start", "7")
+    child = Child(ProcessSpec("actor", 0, command, {}, tmp_path / "log", tmp_path / "actor-0.json", start=7))
+    for _ in range(3):
+        child.start()
+        wait_until(lambda: child.poll() is not None)
+    starts = [line.split()[-1] for line in (tmp_path / "log").read_text().splitlines()]
+    assert starts == ["7", "8", "9"]
+
+
 @pytest.mark.parametrize(("victim", "code"), [("learner", 0), ("actor", 1)])
 def test_by_default_what_a_signal_has_ended_is_started_again_but_no_learner_and_not_for_ever(
     tmp_path: Path, victim: str, code: int

@@ -91,10 +91,10 @@ def test_a_tracker_that_hangs_ends_with_its_launcher(folder: Path, tmp_path: Pat
     script = f"""
 import os, psutil, time
 from zerobeast.common.settings import RunConfig
-from zerobeast.launcher.tracker import tracked
+from zerobeast.launcher.tracker import run_tracker
 from zerobeast.testing.tracker import GIF
 
-with tracked(RunConfig(name="x", root="{folder.parent}"), "{tmp_path}/own.py:Stuck", "p", os.environ):
+with run_tracker(RunConfig(name="x", root="{folder.parent}"), "{tmp_path}/own.py:Stuck", "p", os.environ):
     [child] = psutil.Process().children()
     while not os.path.exists("{folder}/.tracked-Stuck.json"):
         time.sleep(0.05)

@@ -174,7 +174,7 @@ def test_files_in_the_folder_install_nothing_beside_what_is_referred_to(tmp_path
     folder = tmp_path / "trap-1.0.dist-info"
     folder.mkdir()
     (folder / "entry_points.txt").write_text("[zerobeast.algorithms]\ntrap = trap:TRAP\n")
-    code = "from zerobeast.common.config.load import *; load(['--algo', 'mine:GOOD'], {}); settings_help()"
+    code = "from zerobeast.common.config.load import *; load_config(['--algo', 'mine:GOOD'], {}); settings_help()"
     run = subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert not run.stdout
 

@@ -114,7 +114,7 @@ def test_what_a_setting_names_in_a_folder_of_this_machine_is_published_by_its_na
     here, env_id = f"{tmp_path}/my project", f"{tmp_path}/my project/games.walk:Walk"
     (tmp_path / "my project").mkdir()
     (tmp_path / "my project" / "own.py").write_text(
-        "from zerobeast.rl.algos.ppo.config import SPEC\nfrom zerobeast.rl.nets.torsos import by_array as Torso"
+        "from zerobeast.rl.algos.ppo.config import SPEC\nfrom zerobeast.rl.nets.torsos import build_by_array as Torso"
     )
     others = {"topics": ["/cmd_vel", "/no-such-folder/x"], "at": "http://host/a:8", "root": "/"}
     kwargs = {"rom": f"{here}/a.rom", "url": f"file://{here}/b.rom", f"{here}/c.rom": 1, **others}

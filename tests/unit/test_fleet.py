@@ -38,8 +38,16 @@ def test_children_of_a_continued_run_get_the_steps_after_which_it_starts(tmp_pat
     for steps in ("0", "5000"):  # without a checkpoint it begins again
         assert {told(child, "--start") for child in children("--root", str(tmp_path))} == {steps}
         (tmp_path / "x" / "checkpoint.pt").touch()
-    spec = children("--root", str(tmp_path))[-1].spec
-    assert [spec.argv(restarts)[-2:] for restarts in (1, 2)] == [("--start", "5001"), ("--start", "5002")]
+
+
+@pytest.mark.parametrize("name", ["serial", "fused", "apart"])
+def test_a_service_that_every_run_needs_and_no_process_hosts_has_a_process(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setattr(placement, "ROLES", (*placement.ROLES, "judge"))
+    found = placement.placement_of(load_config(["--local.placement", name, "--env", "CartPole-v1"], {}))
+    assert found.processes["judge"] == 1
+    assert ("one process, 1 judge" in str(found)) == (name == "serial")
 
 
 def test_workers_share_out_the_groups_and_have_one_each_at_least(monkeypatch: pytest.MonkeyPatch) -> None:

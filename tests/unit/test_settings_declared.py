@@ -45,13 +45,13 @@ import json, sys
 from datetime import datetime
 from pathlib import Path
 from zerobeast.common.config.describe import settings_help
-from zerobeast.common.config.load import Request, gather
-from zerobeast.common.config.settings_table import RUN, about
+from zerobeast.common.config.load import Request, resolve_flags
+from zerobeast.common.config.settings_table import RUN, topic_of
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings.facts import facts_of
-from zerobeast.plan.parent import endures
+from zerobeast.plan.parent import is_inherited
 from zerobeast.plan.run_folder import refuse_changes
-from zerobeast.plan.resolution import RunFlags, settle
+from zerobeast.plan.resolution import RunFlags, resolve_run
 
 def mistake(call, *values):
     try:
@@ -62,9 +62,9 @@ def mistake(call, *values):
 one = ["--env", "CartPole-v1", "--local.placement", "apart"]
 Path("ours.yaml").write_text("learner: {plain: 7}")
 Path("foreign.yaml").write_text("learner: {code: some.module:name}")
-read = lambda argv, environ={}: gather([*one, *argv], environ).config
+read = lambda argv, environ={}: resolve_flags([*one, *argv], environ).config
 notes = []
-settle(Request.of_flags([*one, "--learner.tool", "4"], {}, RunFlags), datetime.now(), say=notes.append)
+resolve_run(Request.of_flags([*one, "--learner.tool", "4"], {}, RunFlags), datetime.now(), say=notes.append)
 print(json.dumps({
     "flag": read(["--learner.plain", "5"]).learner.plain,
     "variable": read([], {"BEAST_LEARNER__PLAIN": "6"}).learner.plain,
@@ -72,9 +72,9 @@ print(json.dumps({
     "bounds": mistake(read, ["--learner.plain", "0"]),
     "guard": mistake(read, ["--config", "foreign.yaml"]),
     "resumed": mistake(refuse_changes, read([]), read(["--learner.kept", "4"])),
-    "forked": [path for path in RUN if path.startswith("learner.") and endures(path)],
+    "forked": [path for path in RUN if path.startswith("learner.") and is_inherited(path)],
     "idle": [note for note in notes if "--learner.tool has no effect" in note] != [],
-    "compares": [path for path in ("learner.plain", "learner.tool") if not about(path)],
+    "compares": [path for path in ("learner.plain", "learner.tool") if not topic_of(path)],
     "compose": [path for path in ("learner.plain", "learner.kept") if not facts_of(RUN[path]).of_host],
     "help": settings_help().count("--learner.plain 3"),
 }))

@@ -127,7 +127,7 @@ def _supervise(fleet: Fleet, hosts: Sequence[Host], trackers: Sequence[Child], *
     shown = [*fleet.add_all(), *trackers]
     with contextlib.closing(Curves(folder)) as curves, Gatherer(lambda: shown, curves.update) as pages:
         fleet.add_hosts(hosts)
-        if config.local.placement == "serial":
+        if config.local.placement == "serial" and len(fleet.children) == 1:
             ending = _run_here(fleet.children[0])
         else:
             with contextlib.closing(make_screen(config, pages.snapshot, plain=plain)) as screen:

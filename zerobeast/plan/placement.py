@@ -59,9 +59,10 @@ class Placement(NamedTuple):
     def __str__(self) -> str:
         envs = f"{self.env_groups} env group{'s' * (self.env_groups > 1)}"
         counts = {name: count for name, count in self.processes.items() if count}
-        parts = [f"{count} {name}{'s' * (count > 1)}" for name, count in counts.items() if name != "serial"]
+        parts = ["one process"] * ("serial" in counts)
+        parts += [f"{count} {name}{'s' * (count > 1)}" for name, count in counts.items() if name != "serial"]
         actors = f"; actors of {envs}" if self.all_actors else ""
-        return f"placement {self.name}, because {self.why}: {', '.join(parts) or 'one process'}{actors}"
+        return f"placement {self.name}, because {self.why}: {', '.join(parts)}{actors}"
 
 
 def placement_of(config: RunConfig, available: int | None = None, *, gpu: bool | None = None) -> Placement:

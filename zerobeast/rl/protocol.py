@@ -21,7 +21,7 @@ steps each of those takes. So the interface needs nothing more for
     a target that acts        `net` is the target; a copy is trained, and `changed` shows when it was copied back
     multipliers               an `nn.Module`, in the policy's `GradientDescent` or in its own, and in `state`
     old batches               `rollouts.batch.packed(k)`, or `copy()`; in `state` if they will be used again
-    rows in a file            `rollouts.rows`, in `config.store`, which outlives the process: `recover_rows`, "after_store"
+    rows in a file            `rollouts.rows`, in `config.store`, which outlives it: `recover_rows`, "after_store"
     a pace of its own         `due`, by `zerobeast.rl.data.pace`
 """
 

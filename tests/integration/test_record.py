@@ -263,7 +263,7 @@ def test_an_evaluator_plays_in_the_env_server_that_it_is_given_once_that_is_ther
     absent = iter(range(1, service.MAX_TRIES + 2))
     monkeypatch.setattr(service, "env_server", started)
     monkeypatch.setattr(service, "DISK_S", 0.0)
-    monkeypatch.setattr(Endpoint, "resolved", resolved)
+    monkeypatch.setattr(Endpoint, "resolve", resolved)
     make_keys(tmp_path / "keys")
     run, keys = run_in(tmp_path, "CartPole-v1"), str(tmp_path / "keys")
     flags = ["--env", "CartPole-v1", "--evaluate.episodes", "2", "--evaluate.max_steps", "20", "--security.keys", keys]

@@ -132,7 +132,7 @@ def raising(*_of_a_run: object) -> Any:
     raise KeyError("raised")
 
 
-@pytest.mark.parametrize("answer", ["relations", "unused", "flaw", "bound", "jump", "make", "nothing"])
+@pytest.mark.parametrize("answer", ["relations", "unused_settings", "flaw", "bound", "jump", "make", "nothing"])
 def test_settings_and_makers_that_raise_or_make_nothing_are_named(monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
     of_settings = {} if answer in ("make", "nothing") else {answer: raising}
     kind = type("Raising", (Settings,), {"__module__": __name__, **of_settings})

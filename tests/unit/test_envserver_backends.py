@@ -121,11 +121,11 @@ def test_two_packages_may_not_claim_the_same_ids(folder: Path) -> None:
 
 DESCRIBE = """
 import json, os, select, sys
-from zerobeast.common.config.load import load
+from zerobeast.common.config.load import load_config
 from zerobeast.services.envserver.catalogue import make_vector_env
 in_process, elsewhere, *ids = sys.argv[1:]
 for env_id in ids:
-    config = load(["--env", env_id, "--envserver.in_process", in_process], os.environ)
+    config = load_config(["--env", env_id, "--envserver.in_process", in_process], os.environ)
     env = make_vector_env(config.env, 1, 0, config.envserver)
     while not env.collect():
         select.select(env.files, (), (), 0.05)

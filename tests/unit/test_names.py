@@ -28,7 +28,8 @@ def names_in(tree: ast.Module) -> Iterator[tuple[str, bool]]:
 
 def is_bad(name: str, constant: bool) -> bool:
     word = name.lower().strip("_")
-    return word in (ADJECTIVES if constant else PARTICIPLES) or (word.endswith("ed") and word not in VERBS)
+    ends = word.endswith("ed") and "_" not in word and word not in VERBS
+    return word in ADJECTIVES if constant else word in PARTICIPLES or ends
 
 
 def test_a_name_is_more_than_a_participle_or_an_adjective() -> None:

@@ -102,7 +102,7 @@ def test_a_torso_of_another_package_gets_the_whole_observation_as_it_is_read(
         ("Short", "[2, 15]"),
         ("Endless", "finite"),
         ("NUMBER", "int"),
-        ("BUSY", "pictures"),
+        ("BUSY", "images"),
     ],
 )
 def test_what_is_no_torso_is_refused_with_what_was_found(name: str, found: str) -> None:

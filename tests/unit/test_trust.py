@@ -248,7 +248,7 @@ def test_what_was_confirmed_holds_for_those_values_of_that_folder_from_the_same_
     monkeypatch.chdir(tmp_path)
     spec = EnvSpec("Own-v0", ArraySpace.box((3,)), ArraySpace.discrete(2))
     monkeypatch.setattr("zerobeast.plan.resolution.fetch_spec", lambda _: spec)
-    unasked = {"spec_for": lambda _: spec, "first_check": lambda _: [], "padded": lambda config: config}
+    unasked = {"fetch_run_spec": lambda _: spec, "check_once": lambda _: [], "pad_config": lambda config: config}
     for name, instead in unasked.items():
         monkeypatch.setattr(f"zerobeast.plan.preparation.{name}", instead)
     kwargs = json.dumps(HARMLESS)

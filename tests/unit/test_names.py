@@ -8,7 +8,7 @@ from tests.helpers import ROOT
 
 ROOMS = ("common", "services", "zerobeast", "tools")
 TREES = {path: ast.parse(path.read_text()) for room in ROOMS for path in (ROOT / room).rglob("*.py")}
-VERBS = {"seed", "reseed", "feed", "need", "unsigned"}  #: and an adjective, that end like a participle
+VERBS = {"seed", "reseed", "embed", "feed", "need", "unsigned"}  #: and an adjective, that end like a participle
 PARTICIPLES = set(
     "begun chosen drawn given gone held kept known left lost made met seen sent shown spent taken".split()
 )

@@ -39,9 +39,8 @@ def all_services() -> dict[str, Service]:
 def services(*files: str) -> dict[str, Service]:
     """The services of the program in some files, their environments merged as compose does it."""
     found: dict[str, Service] = {}
-    for name, service in (
-        (name, service) for file in files for name, service in load_compose_file(file)["services"].items()
-    ):
+    sections = [load_compose_file(file)["services"] for file in files]
+    for name, service in ((name, service) for each in sections for name, service in each.items()):
         before = found.get(name, {})
         environ = {**before.get("environment", {}), **service.get("environment", {})}
         found[name] = {**before, **service, "environment": environ}

@@ -25,7 +25,7 @@ from zerobeast.testing.driven_peers import Counts, Request, Server, env_server
 
 
 @contextmanager
-def forget_sessions_at_once() -> Iterator[None]:
+def forget_sessions() -> Iterator[None]:
     """Servers of this process wait for no first request."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "UNUSED_S", 0.0)
@@ -51,9 +51,7 @@ def an_env_server(endpoint: str) -> Iterator[Server]:
             return Counts(page["sessions"], page["refused"], page["agent_steps"])
 
         held = partial(never, InlineVectorEnv, "collect")
-        yield replace(
-            env_server(endpoint, {"id": "CartPole-v1"}), counts=counts, held=held, impatient=forget_sessions_at_once
-        )
+        yield replace(env_server(endpoint, {"id": "CartPole-v1"}), counts=counts, held=held, impatient=forget_sessions)
 
 
 @contextmanager
@@ -86,7 +84,7 @@ def a_broker(endpoint: str) -> Iterator[Server]:
             counts=counts,
             turn=the.learner.port.welcome,
             held=held,
-            impatient=forget_sessions_at_once,
+            impatient=forget_sessions,
         )
 
 
@@ -106,9 +104,7 @@ def a_learner(endpoint: str) -> Iterator[Server]:
         run_config(Path(endpoint.removeprefix("ipc://")).parent, endpoint=endpoint, total_steps=10**6)
     ) as learner:
         turn = partial(poll, learner, 0.001)
-        yield Server(
-            endpoint, Plane.ROLLOUTS, terms, request, counts=counts, turn=turn, impatient=forget_sessions_at_once
-        )
+        yield Server(endpoint, Plane.ROLLOUTS, terms, request, counts=counts, turn=turn, impatient=forget_sessions)
 
 
 @contextmanager

@@ -36,12 +36,7 @@ def test_load_neither_starves_anyone_nor_lets_anything_grow(trial: Callable[[Pat
 @pytest.fixture(scope="module")
 def run() -> Iterator[NamedRun]:
     shorter = patch.multiple(network_names, LOOKUPS_PER_S=5.0, STAY_S=6.0, SLOW_S=1.2)
-    with (
-        tempfile.TemporaryDirectory(prefix="beast-") as folder,
-        shorter,
-        shorten_timeouts(2.5),
-        NamedRun(Path(folder)) as run,
-    ):
+    with tempfile.TemporaryDirectory() as folder, shorter, shorten_timeouts(2.5), NamedRun(Path(folder)) as run:
         yield run
 
 

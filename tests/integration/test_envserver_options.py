@@ -153,9 +153,7 @@ def test_the_rest_of_a_tuple_is_a_dict_by_number_in_which_tuples_are_read() -> N
     seen = InTuple().reset(seed=1)[0]
     row = own.row(seen)
     np.testing.assert_array_equal(row["obs"]["log"]["2"][0], seen["log"][2])
-    assert [path for path, *_ in split_arrays("obs", spec.obs, seen)] == ["obs.log.1", "obs.log.2"], (
-        "as policies read them"
-    )
+    assert [path for path, *_ in split_arrays("obs", spec.obs, seen)] == ["obs.log.1", "obs.log.2"], "for policies"
 
 
 def test_remote_environments_leave_out_what_they_are_asked_to(context: Context, ipc: str) -> None:

@@ -213,9 +213,8 @@ def test_a_worker_is_ready_once_all_its_services_are(capsys: pytest.CaptureFixtu
             wait_until(lambda port=first + number: get(f"127.0.0.1:{port}", "/readyz")[0] == 200)
         capsys.readouterr()
         assert probe("worker", ["--json"], here) == 0
-        assert [each["role"] for each in json.loads(capsys.readouterr().out)["services"]] == list(
-            SERVICES_BY_PROCESS["worker"]
-        )
+        services = json.loads(capsys.readouterr().out)["services"]
+        assert [each["role"] for each in services] == list(SERVICES_BY_PROCESS["worker"])
         assert probe("worker", ["--endpoint", f"127.0.0.1:{first + 1}"], {}) == 0
 
 

@@ -267,10 +267,8 @@ def test_an_evaluator_plays_in_the_env_server_that_it_is_given_once_that_is_ther
     make_keys(tmp_path / "keys")
     run, keys = run_in(tmp_path, "CartPole-v1"), str(tmp_path / "keys")
     flags = ["--env", "CartPole-v1", "--evaluate.episodes", "2", "--evaluate.max_steps", "20", "--security.keys", keys]
-    config, endpoint = (
-        load_config(["--config", str(run / run_files.CONFIG), *flags], {}),
-        f"tcp://127.0.0.1:{free_port()}",
-    )
+    config = load_config(["--config", str(run / run_files.CONFIG), *flags], {})
+    endpoint = f"tcp://127.0.0.1:{free_port()}"
     elsewhere = Instance(env_server=endpoint)
     with run_env_server(endpoint, keys=keys) as server, closing(Evaluator(config, elsewhere)) as evaluator:
         evaluator.open()

@@ -32,9 +32,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultInjector]:
 
 @pytest.mark.parametrize("kind", [FaultKind.KILL, FaultKind.STOP])
 @pytest.mark.parametrize("role", ROLES)
-def test_a_run_is_back_at_its_rate_after_a_service_was_disturbed(
-    run: FaultInjector, role: str, kind: FaultKind
-) -> None:
+def test_a_run_is_back_at_its_rate_after_a_service_is_disturbed(run: FaultInjector, role: str, kind: FaultKind) -> None:
     pause_s = STOPPED_S if kind is FaultKind.STOP else 0.1
     assert run.do(ServiceFault(kind, (f"{role} 0",), pause_s)).back_at is not None
 

@@ -137,9 +137,7 @@ def says(run: ThrowawayRun, what: str) -> bool:
 
 
 @pytest.mark.parametrize(("moment", "state"), [("step", "stuck"), ("make", "starting")])
-def test_environments_that_take_seconds_hold_up_their_worker_alone(
-    run: ThrowawayRun, folder: Path, moment: str, state: str
-) -> None:
+def test_slow_environments_hold_up_their_worker_alone(run: ThrowawayRun, folder: Path, moment: str, state: str) -> None:
     all_take_part(run)
     if moment == "make":
         run.end(["worker 0"], signal.SIGKILL)

@@ -230,9 +230,7 @@ def scene(context: Context, world: World) -> Scene:
     return found
 
 
-def test_a_fault_that_repeats_is_on_the_page_and_once_in_the_log(
-    scene: Scene, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_repeated_fault_is_on_the_page_and_once_in_the_log(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     assert scene.page["trouble"] == ""
     scene.reward, scene.asked = np.nan, 0
     with caplog.at_level(logging.WARNING):

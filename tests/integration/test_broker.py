@@ -52,9 +52,7 @@ def test_every_client_gets_exactly_its_own_rows(endpoint: str, open_stage: OpenS
     assert len(batches) < clients_in_all * requests, "requests share batches"
 
 
-def test_brokers_draw_by_the_seed_of_the_run_their_number_and_where_the_run_goes_on(
-    ipc: str, open_stage: OpenStage
-) -> None:
+def test_brokers_draw_by_the_seed_of_the_run_their_number_and_the_start_step(ipc: str, open_stage: OpenStage) -> None:
     def drawn_by(version: int = 0, seed: int = 1, index: int = 0) -> set[int]:
         the = open_stage(endpoint=f"{ipc}{next(numbers)}", versions=(version,), seed=seed, index=index)
         client = the.welcomed()
@@ -195,9 +193,7 @@ def test_requests_are_collected_while_a_batch_is_computed(paused: Stage, idle: t
     assert max(seen.first.shape[1] for seen in paused.algorithms[0].seen) <= MAX_ROWS
 
 
-def test_weights_that_arrive_while_a_batch_is_computed_are_used_from_the_next_one_on(
-    paused: Stage, idle: threading.Event
-) -> None:
+def test_weights_that_arrive_during_a_batch_are_used_from_the_next_one_on(paused: Stage, idle: threading.Event) -> None:
     client = paused.welcomed(2)
     idle.clear()
     send(client, 1)

@@ -119,9 +119,7 @@ def test_a_storm_of_signals_ends_it_like_one(start: Start, tmp_path: Path) -> No
     assert steps.read_text() == "1 1 open drain close "
 
 
-def test_its_status_file_its_health_page_and_the_first_line_of_its_log_say_what_it_is(
-    start: Start, tmp_path: Path
-) -> None:
+def test_status_file_health_page_and_the_first_line_of_the_log_say_what_it_is(start: Start, tmp_path: Path) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     status = tmp_path / "deeper" / "status.json"
     flags = ("--index", "3", "--learner.window", "3", "--ppo.clip", "0.1")
@@ -196,9 +194,7 @@ def test_what_a_process_has_of_the_cpu_is_fixed_before_its_service_is_imported(
     assert (tmp_path / "steps").read_text().startswith(f"{threads} {threads} ")
 
 
-def test_services_of_one_process_have_pages_and_status_files_of_their_own(
-    here: Callable[..., int], tmp_path: Path
-) -> None:
+def test_services_of_one_process_have_a_page_and_a_status_file_each(here: Callable[..., int], tmp_path: Path) -> None:
     port, found = free_port(2), dict[str, tuple[str, Any]]()
 
     class Looks(trivial_service.Trivial):
@@ -229,9 +225,7 @@ def test_a_process_has_the_services_of_its_role_and_several_have_not_one_key() -
 
 
 @pytest.mark.parametrize("wrong", ["health.port", "status file"])
-def test_an_address_in_use_and_a_file_that_cannot_be_written_are_refused(
-    start: Start, tmp_path: Path, wrong: str
-) -> None:
+def test_an_address_in_use_and_an_unwritable_file_are_refused(start: Start, tmp_path: Path, wrong: str) -> None:
     (tmp_path / "file").touch()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])

@@ -74,9 +74,7 @@ def test_what_no_client_may_ask_is_refused_and_counted_and_the_session_goes_on(s
 
 
 @pytest.mark.parametrize(("most", "settings"), [(1, {}), (1024, {"max_envs": 3}), (1024, {"max_workers": 1})], ids=str)
-def test_a_full_server_answers_busy(
-    ipc: str, monkeypatch: pytest.MonkeyPatch, most: int, settings: dict[str, Any]
-) -> None:
+def test_a_full_server_is_busy(ipc: str, monkeypatch: pytest.MonkeyPatch, most: int, settings: dict[str, Any]) -> None:
     monkeypatch.setattr(sessions, "MAX_SESSIONS", most)
     with run_env_server(ipc, in_process="max_workers" not in settings, **settings) as server, peer_of(ipc) as peer:
         peer.open_session()

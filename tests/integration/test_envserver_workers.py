@@ -125,9 +125,7 @@ def test_a_process_that_ends_in_each_step_loses_the_session(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_what_environments_start_ends_with_their_worker(
-    context: Context, ipc: str, tmp_path: Path, method: str
-) -> None:
+def test_processes_of_environments_end_with_the_worker(context: Context, ipc: str, tmp_path: Path, method: str) -> None:
     family = tmp_path / "family"
     env = {"id": ODD, "kwargs": {"family": str(family), "method": method}}
     with run_env_server(ipc), EnvClient(context, ipc, env, 1, seed=0) as client:

@@ -131,7 +131,7 @@ def test_a_service_that_can_admit_no_client_any_more_is_not_alive() -> None:
         assert get(address, "/livez")[0] == 503
 
 
-def test_a_service_that_gets_nothing_done_is_ready_for_probes_and_stalled_for_people(
+def test_a_service_that_does_nothing_is_ready_for_probes_and_stalled_for_people(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with served(HealthConfig(stall_after_s=1.0)) as (worker, address):
@@ -186,9 +186,7 @@ def test_a_server_of_another_kind_at_the_address_is_no_page(answer: bytes) -> No
         assert fetch_page(address) is None
 
 
-def test_the_command_of_a_container_reports_healthy_unhealthy_or_unreachable(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_the_command_in_a_container_reports_healthy_unhealthy_unreachable(capsys: pytest.CaptureFixture[str]) -> None:
     with run_env_server(f"tcp://127.0.0.1:{free_port()}") as server, HealthServer(server, HealthConfig()) as page:
         here = {"BEAST_HEALTH__HOST": "0.0.0.0", "BEAST_HEALTH__PORT": str(page.port)}
         wait_until(lambda: server.page.get("state") == "ready")

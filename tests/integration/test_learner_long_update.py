@@ -190,9 +190,7 @@ def test_a_run_goes_on_after_an_update_that_is_longer_than_any_timeout(tmp_path:
         worker.result(30)
 
 
-def test_a_computation_counts_as_alive_for_as_long_as_it_uses_the_cpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_computation_is_alive_for_as_long_as_it_uses_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "MIN_BUSY_CORES", 0.001)
     clock = Clock()
     learner = learner_for(run_config(tmp_path), clock=clock)

@@ -18,9 +18,7 @@ from zerobeast.rl.ops import optim, ranks
 from zerobeast.services.learner.checkpoint import Checkpoints, load_checkpoint, pack_state, unpack_state
 
 
-def test_a_run_ends_by_itself_exactly_at_its_total(
-    endpoint: str, open_run: Opener, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_ends_exactly_at_its_total(endpoint: str, open_run: Opener, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     run = open_run(total_steps=130, endpoint=endpoint)
     actor = run.welcomed()
@@ -125,9 +123,7 @@ def test_weights_that_are_not_finite_are_never_published(open_run: Opener) -> No
 
 
 @pytest.mark.parametrize(("rule", "used", "stale"), [("always", 16, 12), ("every 100", 28, 0)])
-def test_lag_counts_published_versions_while_every_version_acts(
-    open_run: Opener, rule: str, used: int, stale: int
-) -> None:
+def test_lag_counts_published_versions_while_each_one_acts(open_run: Opener, rule: str, used: int, stale: int) -> None:
     run = open_run(publish_every=2, max_policy_lag=1, sync=rule)
     actor = run.welcomed()
     for seq in range(1, 8):  # version 0 acted in all; after three updates version 2 is published, after four version 4

@@ -60,7 +60,7 @@ def policy_for(
         ("Pendulum-v1", "greedy", 2, {}),  # those of several environments
     ],
 )
-def test_it_plays_what_the_evaluator_plays(
+def test_it_plays_as_evaluators_do(
     tmp_path: Path, env_id: str, actions: str, episodes: int, sizes: dict[str, Any]
 ) -> None:
     policy, config = policy_for(tmp_path, env_id, actions=actions, **sizes)

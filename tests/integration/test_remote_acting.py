@@ -93,9 +93,7 @@ def test_exploration_follows_the_steps_of_the_run_whatever_weights_act() -> None
         assert env.agent_steps == policy.agent_steps + 60 == 10_360
 
 
-def test_workers_are_answered_while_the_script_computes(
-    tmp_path: Path, context: Context, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_get_answers_during_a_step(tmp_path: Path, context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(computation, "LASTING_S", 0.05)
     config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
     first, late = (FakeActor(context, config.learner.endpoint) for _ in range(2))

@@ -289,7 +289,7 @@ ROWS = np.zeros(3, step_record(SPEC).dtype)
         ({"x": ROWS["reward"]}, (ROWS[:2],), "info 'x'"),
     ],
 )
-def test_an_invalid_answer_is_named(
+def test_a_bad_answer_is_named(
     context: Context, ipc: str, infos: dict[Any, Any], frames: tuple[Any, ...], named: str
 ) -> None:
     fake = Client(Plane.STEPS, {"env": SPEC.to_wire()}, lambda _asked: (([], infos), frames), lambda *_: nullcontext())

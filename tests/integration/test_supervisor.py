@@ -194,7 +194,7 @@ def test_how_a_run_ends(
     assert times == sorted(times)
 
 
-def test_the_last_evaluations_are_awaited_but_not_one_that_makes_no_progress(
+def test_the_last_evaluations_are_awaited_if_they_make_progress(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet = Fleet(tmp_path, learner=dies("done", 0, "broker"), evaluator=obeys())
@@ -225,7 +225,7 @@ def test_training_goes_on_without_an_evaluator_and_its_end_is_reported(
     assert ("exit code 3" in ending.sentence) == (code == 3), "else its own sentence is enough"
 
 
-def test_signals_stop_children_that_are_not_up_yet_and_nothing_under_nohup(
+def test_signals_stop_children_that_start_and_nothing_under_nohup(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -306,9 +306,7 @@ def test_of_several_deaths_the_one_that_names_bad_input_is_reported_and_that_is_
     assert fleet.run() == Ending(2, "no such game")
 
 
-def test_logs_are_bounded_and_their_last_lines_are_found_nevertheless(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_logs_are_bounded_and_their_last_lines_are_still_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("zerobeast.launcher.child.LOG_PERIOD_S", 0.001)
     fleet = Fleet(tmp_path, broker=PRINTS)
     broker, log = fleet.children["broker"], fleet.log("broker")

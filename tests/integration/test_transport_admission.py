@@ -238,7 +238,7 @@ def test_a_request_for_admission_that_nobody_can_read_is_answered_and_the_next_t
     assert not admission.is_alive()
 
 
-def test_a_server_with_a_new_key_is_found_by_clients_that_connect_anew_and_not_before_its_file_is_whole(
+def test_a_server_with_a_new_key_is_found_by_clients_that_connect_anew_and_not_before_its_file_is_there(
     net: Net,
 ) -> None:
     file = net.keys / "public/envserver.key"

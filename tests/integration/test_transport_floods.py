@@ -84,7 +84,7 @@ def test_an_announcement_of_gigabytes_ends_the_connection(
         assert ended(peer)
 
 
-def test_a_long_topic_ends_the_connection_since_libzmq_keeps_fifty_bytes_for_each(
+def test_a_long_topic_ends_the_connection_as_libzmq_keeps_50_bytes_for_each(
     server: ServerPort, place: Endpoint
 ) -> None:
     assert server

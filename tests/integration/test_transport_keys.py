@@ -41,9 +41,7 @@ def test_keygen_writes_secrets_for_their_owner_alone_and_overwrites_nothing(
     assert {file: file.read_bytes() for file in files} == before
 
 
-def test_keygen_adds_certificates_of_a_role_beside_those_that_are_there(
-    keys: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_keygen_adds_certificates_of_a_role_beside_older_ones(keys: Path, capsys: pytest.CaptureFixture[str]) -> None:
     before = {name: (keys / name).read_bytes() for name in names(keys)}
     for number in (2, 3):
         assert main(["keygen", str(keys), "actor"]) == 0

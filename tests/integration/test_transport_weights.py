@@ -52,7 +52,7 @@ def arrivals(publisher: WeightsPublisher, subscriber: WeightsSubscriber, last: i
     return found
 
 
-def test_a_version_arrives_in_chunks_of_one_mebibyte(
+def test_a_version_arrives_in_chunks_of_1_mebibyte(
     context: Context, endpoint: str, publisher: WeightsPublisher
 ) -> None:
     snapshot = np.random.default_rng(1).integers(0, 256, 5 * CHUNK_BYTES // 2, np.uint8)

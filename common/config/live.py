@@ -47,7 +47,7 @@ def check_changes(config: RunConfig, settings: Mapping[str, Any]) -> dict[str, A
 
 
 def apply_changes(config: RunConfig, values: Mapping[str, Any]) -> None:
-    """Change settings that were `check_changes`, for all that hold these settings."""
+    """Change settings to what `check_changes` returns, for all that hold these settings."""
     for path, value in values.items():
         section, name = path.split(".")
         vars(config.env if section == "env" else config.algorithm)[name] = value

@@ -36,7 +36,7 @@ def plain_values(settings: Mapping[str, Any]) -> list[tuple[str, Any]]:
     """Paths with values, of a mapping perhaps several; classes and other objects become references, None is left out.
 
     Raises:
-      ConfigError: no other process can import one of those, or what is in a list or dict is not `to_plain`.
+      ConfigError: no other process can import one of those, or what is in a list or dict is not plain.
 
     >>> plain_values({"seed": 3, "net": {"hidden_size": 64, "core": "lstm"}, "learner.batch_size": 8, "name": None})
     [('seed', 3), ('net.hidden_size', 64), ('net.core', 'lstm'), ('learner.batch_size', 8)]

@@ -79,7 +79,7 @@ class Hops:
         self._histograms[hop].add(seconds)
 
     def page(self, now: float) -> dict[str, dict[str, Any]]:
-        """Per hop: `buckets` and `sum_s` since the start, `merge_recent` and `recent_s` the same over `RECENT_S`."""
+        """Per hop: `buckets` and `sum_s` since the start, `recent` and `recent_s` the same over `RECENT_S`."""
         page = {}
         for name, one in self._histograms.items():
             _, (*passed, passed_s) = self._windows[name].growth(now, *one.buckets, one.sum_s)

@@ -98,7 +98,7 @@ def open_policy(place: Path, request: Request, *, read_only: bool = False) -> Po
     from zerobeast.services.learner.checkpoint import Checkpoints, load_checkpoint
 
     saved = Checkpoints(place).load() if folder else read_export(place) if exported else load_checkpoint(place)
-    assert saved is not None, "`find_policy` has found one"
+    assert saved is not None, "find_policy has found one"
     if not folder:
         loaded = resolve(request.of_run(label, saved["config"]), read_only=read_only)
     for note in loaded.notes:

@@ -105,7 +105,7 @@ def read_sweep(file: Path, flags: Sequence[GivenValue], mistakes: Sequence[Beast
         sentence = f"{file}: name {name!r}: expected at most 100 letters, digits, '.', '_' and '-'"
         mistakes.append(ConfigError(sentence, path="name", value=name))
     if "seed" in good and not own.samples:
-        sentence = f"{file}: seed: only used with `draw_samples`; `seeds` has the seeds of the runs"
+        sentence = f"{file}: seed: only used with `samples`; `seeds` has the seeds of the runs"
         mistakes.append(ConfigError(sentence, path="seed", value=good["seed"]))
     dimensions = tuple(_dimensions(_mapping(tree, "vary", file, mistakes), f"{file}: vary", mistakes))
     seeds = tuple(_seeds(tree.get("seeds"), f"{file}: seeds", mistakes))

@@ -131,9 +131,7 @@ SMALL, OTHER = "zipf/Gridworld-small", "CartPole-v1"
         (SMALL, f"{OTHER},MinAtar/Breakout,mine:Env", [OTHER, "MinAtar/Breakout", "mine:Env"]),
     ],
 )
-def test_levels_are_environments_of_the_run_levels_of_these_or_others(
-    env: str, levels: str, found: list[str] | None
-) -> None:
+def test_levels_are_envs_of_the_run_levels_of_these_or_others(env: str, levels: str, found: list[str] | None) -> None:
     config = RunConfig.model_validate({"env": {"id": env}, "evaluate": {"levels": levels}})
     with pytest.raises(ConfigError, match=r"evaluate\.levels") if found is None else nullcontext():
         assert list(evaluation_envs(config)) == found

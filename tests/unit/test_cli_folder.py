@@ -251,9 +251,7 @@ def test_a_process_that_has_not_announced_all_its_services_and_one_elsewhere_are
     assert found == {"broker 0": 11, "envserver 0": 11, "actor 3": -1, "actor 4": 11}
 
 
-def test_a_status_file_is_of_the_process_that_wrote_it_until_that_has_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_status_file_is_of_its_writer_until_that_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files, end = status.files_of("learner", tmp_path / "services" / "learner-0.json"), ExitRecord("failed", "no", 2)
     page = {"role": "learner", "pid": 12}
     monkeypatch.setattr(pages, "fetch_page", lambda *_: page)
@@ -285,9 +283,7 @@ def test_where_nothing_runs_there_is_nothing_to_watch(tmp_path: Path) -> None:
             main(["--root", str(tmp_path), *words])
 
 
-def test_a_run_runs_while_its_lock_is_held_and_watching_ends_with_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_and_watching_it_end_with_its_lock(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = save_run(tmp_path, "x", {400: 21.5}, total_steps=1000)
     (folder / ".lock").touch()
     assert not is_running(folder)

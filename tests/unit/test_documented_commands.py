@@ -171,9 +171,7 @@ def test_output_without_a_reader_causes_no_crash(redirection: str, code: int) ->
     assert (done.returncode, done.stderr) == (code, b"")
 
 
-def test_help_shows_the_values_that_the_given_flags_lead_to_despite_a_mistake(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_help_shows_the_values_that_given_flags_lead_to_despite_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--env=CartPole-v1", "--algo=ppo", "--learner.batch_size", "4"]
     assert cli.main(["train", *flags, "--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())

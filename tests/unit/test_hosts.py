@@ -51,9 +51,7 @@ def test_a_line_is_a_host_its_workers_and_perhaps_a_python(tmp_path: Path) -> No
             read_hosts(file)
 
 
-def test_hosts_need_a_learner_and_a_reason_is_told_if_they_are_not_reached(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hosts_need_a_learner_and_a_reason_is_told_if_not_reached(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "hosts").write_text("one 1\n")
     flags = ["--hosts", str(home / "hosts"), "--env", "CartPole-v1", "--root", str(home / "runs")]
     with pytest.raises(ConfigError, match=r"--local\.placement"):

@@ -93,9 +93,7 @@ def test_a_broker_counts_as_long_as_its_rollouts_arrive_and_no_peer_can_invent_m
     assert len(acting) == MAX_PROCESSES
 
 
-def test_a_divergence_is_the_mean_over_the_steps_of_the_newest_published_version_of_each(
-    acting: ActingProcesses,
-) -> None:
+def test_a_divergence_is_the_mean_over_steps_of_the_newest_published_version_of_each(acting: ActingProcesses) -> None:
     acting.note(7, 10, 0.0)  # not published yet
     for epoch, version in ((7, 3), (8, 4)):
         acting.note(epoch, version, 0.0)

@@ -61,9 +61,7 @@ def practise(run: InProcess, batches: int) -> None:
 
 
 @pytest.mark.parametrize("algo", ["impala", "a2c", "ppo", "impact", "vmpo", "r2d2"])
-def test_any_recurrent_algorithm_fills_it_brokers_get_it_and_runs_that_begin_from_it_do_not(
-    tmp_path: Path, algo: str
-) -> None:
+def test_any_recurrent_algorithm_fills_it_brokers_get_it_and_runs_from_it_do_not(tmp_path: Path, algo: str) -> None:
     share = {"replay_share": 0.25} if algo in ("impala", "impact", "vmpo") else {}
     with InProcess(run_config(tmp_path, algo, **share), lag=0) as run:
         practise(run, 12)

@@ -166,9 +166,7 @@ def test_what_follows_from_the_length_of_a_run_follows_in_a_fork_from_its_own(be
         assert fork_of(load_config([*flags, before, *given], {}), "--total_steps", after).algorithm == own
 
 
-def test_another_algorithm_or_a_checkpoint_away_from_its_run_has_what_weights_are_bound_to(
-    run: Path, tmp_path: Path
-) -> None:
+def test_another_algorithm_or_a_checkpoint_elsewhere_has_what_weights_are_bound_to(run: Path, tmp_path: Path) -> None:
     config = forked(run, "--algo", "impala").config
     assert (config.section, config.preset, config.env.id) == ("impala", "cartpole-impala", "CartPole-v1")
     assert config.net.hidden_size == 16

@@ -36,9 +36,7 @@ STACKED = EnvSpec("Stacked-v0", ArraySpace.box((3,)), ArraySpace.discrete(4), fr
 
 
 @pytest.mark.parametrize(("algo", "greedy", "wanted"), [("td3", True, 1.0), ("ddpg", True, 1.0), ("sac", False, 0.99)])
-def test_neither_noise_nor_random_first_steps_are_played(
-    tmp_path: Path, algo: str, *, greedy: bool, wanted: float
-) -> None:
+def test_no_noise_or_random_first_steps_are_played(tmp_path: Path, algo: str, *, greedy: bool, wanted: float) -> None:
     policy = load(policy_run(tmp_path, algo, REACH, f"--{algo}.replay_size=10000"))
     with torch.no_grad():
         policy.module.mlp.out.bias[: REACH.action.shape[0]] = 20.0  # all that is highest

@@ -58,9 +58,7 @@ def test_a_run_is_found_by_name_folder_place_in_a_sweep_or_as_the_latest(root: P
         assert zb.Run("done").status().state == "finishing", "its last evaluations are played"
 
 
-def test_a_start_in_python_shows_the_remarks_of_a_command(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_in_python_shows_remarks_too(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train, "StartedRun", lambda settled, *_: settled.config.env)
     env = zb.start("CartPole-v1", "ppo", 3000, env={"options": {"low": -0.01}}, dqn={"discount": 0.5})
     assert (env.id, env.options) == ("CartPole-v1", {"low": -0.01})

@@ -113,9 +113,7 @@ class Fast(EnvConfig):
     speed: int = setting(2, "of another one")
 
 
-def test_a_section_has_the_settings_of_all_its_parts_and_each_setting_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_section_has_each_setting_of_its_parts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = EnvConfig.model_validate({"id": "football/academy_corner,PongNoFrameskip-v4", "frame_stack": 2})
     alone = env.for_task("football/academy_corner")
     assert (type(env), alone) == (Frames, StackConfig(id=alone.id, frame_stack=2))

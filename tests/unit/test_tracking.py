@@ -117,9 +117,7 @@ def test_a_tracker_out_of_reach_costs_one_line_and_no_row(
     assert fake.got == [10, 20, -1, 30, 40], "it is closed whatever has failed before"
 
 
-def test_another_process_continues_where_one_has_ended_or_was_killed_as_the_same_run(
-    folder: Path, fake: type[Fake]
-) -> None:
+def test_a_process_continues_where_another_ended_or_was_killed_as_the_same_run(folder: Path, fake: type[Fake]) -> None:
     follow_run(Follower(folder, "fake", fake, "p"), lambda: True)
     assert fake.made == [], "nothing to say yet"
     grow(folder, *(f"1,{steps},,\n" for steps in (10, 20, 30)))

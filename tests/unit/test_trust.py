@@ -211,9 +211,7 @@ def given_by_file(folder: Path, env_id: str, kwargs: Mapping[str, object]) -> st
     return str(folder / "config.yaml")
 
 
-def test_neither_a_run_nor_an_export_gives_its_environment_such_arguments(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_run_or_export_gives_its_env_such_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run, export, (env_id, kwargs) = tmp_path / "runs" / "gift", tmp_path / "export", ARGUMENTS[0]
     run.mkdir(parents=True)
@@ -306,9 +304,7 @@ def test_what_a_file_gives_beside_a_flag_is_judged_as_if_it_stood_alone(
     )
 
 
-def test_the_files_of_what_was_confirmed_are_for_this_user_alone_and_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_confirmations_are_private_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(state, "MAX_DIGESTS", 3)
     for number in range(5):

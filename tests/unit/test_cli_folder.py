@@ -184,11 +184,7 @@ def test_a_checkpoint_cannot_go_on_with_another_task_network_optimiser_or_rows_o
 
 
 def test_settings_that_do_not_bind_a_checkpoint_may_change_and_steps_not_go_below_those_done(tmp_path: Path) -> None:
-    free: dict[str, object] = {
-        "impala": {"learning_rate": 1.0},
-        "local": {"actors": 2},
-        "sync": {"rule": "adaptive 0.1"},
-    }
+    free: dict[str, Any] = {"impala": {"learning_rate": 1.0}, "local": {"actors": 2}, "sync": {"rule": "adaptive 0.1"}}
     refuse_changes(config(name="x"), config(name="x", total_steps=5, learner={"batch_size": 8}, **free))
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "metrics.csv").write_text(HEAD + "200000,\n")
@@ -269,10 +265,8 @@ def test_files_that_are_no_announcements_are_left_out(tmp_path: Path) -> None:
     announce(tmp_path, "cook-0", 1)
     announce(tmp_path, "broker-x", 1)
     announce(tmp_path, "broker-0", "none")
-    for number, text in enumerate(
-        ("{", "[]", "[" * 100_000, '{"pid": Infinity}', '{"pid": 2147483648}', '{"pid": -7}')
-    ):
-        (tmp_path / "services" / f"actor-{number}.json").write_text(text)
+    for index, text in enumerate(("{", "[]", "[" * 100_000, '{"pid": Infinity}', '{"pid": 2147483648}', '{"pid": -7}')):
+        (tmp_path / "services" / f"actor-{index}.json").write_text(text)
     assert find_processes(tmp_path) == find_processes(tmp_path / "nowhere") == []
 
 

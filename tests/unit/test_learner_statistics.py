@@ -108,9 +108,5 @@ def test_the_divergence_is_smoothed_until_another_version_acts(acting: ActingPro
     assert acting.news() == [[7, 1, 0.25]]
     acting.note(7, 2, 0.0)
     assert acting.news() == []
-    assert acting.page(5) == {
-        "syncs": 2,
-        "syncs_by_acting": {0: 2},
-        "lag_by_acting": {0: 3},
-        "divergence_by_acting": {},
-    }
+    wanted = {"syncs": 2, "syncs_by_acting": {0: 2}, "lag_by_acting": {0: 3}, "divergence_by_acting": {}}
+    assert acting.page(5) == wanted

@@ -35,11 +35,8 @@ def seed() -> None:
     torch.manual_seed(1)
 
 
-OWN = {
-    "impala": {"batches": 1, "uses": 1},
-    "ppo": {"epochs": 1},
-    "r2d2": {"burn_in": 0, "sequence_length": 8, "replay_min_size": 64},
-}
+OWN = {"impala": {"batches": 1, "uses": 1}, "ppo": {"epochs": 1}}
+OWN["r2d2"] = {"burn_in": 0, "sequence_length": 8, "replay_min_size": 64}
 
 
 def run_config(root: Path, algo: str = "impala", memory: str = "knn", torso: str = "auto", **own: Any) -> RunConfig:
@@ -138,9 +135,7 @@ def test_remembered_rollouts_join_the_batch_in_the_right_share_and_count_nowhere
         widths.clear()
         practise(run, 18)
         assert set(widths) == each
-        assert sum(widths) == pytest.approx(18 * 4 * share / (1 - share), abs=1), (
-            "in the long run, if not in each batch"
-        )
+        assert sum(widths) == pytest.approx(18 * 4 * share / (1 - share), abs=1), "in the long run, if not in each"
         assert run.trainer.counters.agent_steps == 24 * 4 * 8
 
 

@@ -87,16 +87,14 @@ def test_a_comparison_counts_runs_that_never_reached_the_threshold(root: Path) -
 def test_each_level_of_evaluations_is_a_line_and_a_row(root: Path) -> None:
     folder = save_run(root, "zipf", {100: 1.0}, env="small", evaluate={"levels": "zipf,rare"})
     levels = {"small": (0.75, "zipf"), "small-rare": (0.25, "rare")}
-    evaluations.write_evaluations(
-        folder, [evaluation(100, value, env) | {"level": name} for env, (value, name) in levels.items()]
-    )
+    found = [evaluation(100, value, env) | {"level": name} for env, (value, name) in levels.items()]
+    evaluations.write_evaluations(folder, found)
     figure = zb.plot("zipf", root=root)
     assert (lines(figure), labels(figure)) == ([[0.75], [0.25]], ["PPO, zipf (n=1)", "PPO, rare (n=1)"])
     assert len({line.get_linestyle() for line in figure.axes[0].lines}) == 2
     assert [(row["group"], row["mean"]) for row in rows("zipf", root)] == [("PPO, zipf", 0.75), ("PPO, rare", 0.25)]
-    evaluations.write_evaluations(
-        save_run(root, "zipf2", env="small", seed=2), [evaluation(100, 0.25, "small")]
-    )  # without levels
+    without_levels = save_run(root, "zipf2", env="small", seed=2)
+    evaluations.write_evaluations(without_levels, [evaluation(100, 0.25, "small")])
     assert [(row["runs"], row["n"]) for row in rows("zipf*", root)] == [(["zipf", "zipf2"], 2), (["zipf"], 1)]
     assert len(rows("zipf*", root, env="small-rare")) == len(rows("zipf*", root, of="training")) == 1
 

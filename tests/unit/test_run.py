@@ -79,9 +79,8 @@ def test_its_figures_are_data_frames_or_lists(root: Path, monkeypatch: pytest.Mo
 def test_what_is_logged_is_a_column_also_of_a_run_that_has_ended(root: Path) -> None:
     run = zb.Run("done")
     table = run.folder / "metrics.csv"
-    table.write_text(
-        table.read_text().replace("mean_return_100", "mean_return_100,entropy").replace(".0\n", ".0,0.5\n")
-    )
+    text = table.read_text().replace("mean_return_100", "mean_return_100,entropy")
+    table.write_text(text.replace(".0\n", ".0,0.5\n"))
     run.log(difficulty=3, **{"own/share": 0.5})
     table = run.metrics()
     assert table["agent_steps"].tolist() == [200, 400]

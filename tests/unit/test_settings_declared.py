@@ -87,10 +87,8 @@ def test_one_line_declares_a_setting_of_each_kind(tmp_path: Path) -> None:
     file = tmp_path / "common" / "settings" / "run.py"
     file.write_text(file.read_text().replace(HEAD, HEAD + EDIT, 1))
     environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    found = subprocess.run(
-        [sys.executable, "-c", SCRIPT], cwd=tmp_path, env=environ, check=True, capture_output=True, text=True
-    )
-    assert json.loads(found.stdout) == {
+    found = subprocess.check_output([sys.executable, "-c", SCRIPT], cwd=tmp_path, env=environ, text=True)
+    assert json.loads(found) == {
         "flag": 5,
         "variable": 6,
         "file": 7,

@@ -133,9 +133,7 @@ def test_a_long_name_is_cut_and_stays_unlike_others(tmp_path: Path) -> None:
     vary |= {"learner.unroll_length": [64, 65], "actor.env_groups": [2, 3], "envserver.step_timeout_s": [61, 62]}
     found = [trial.name for trial in planned(tmp_path, vary, seeds=[1234567890])]
     assert (len(set(found)), max(map(len, found)) <= 100) == (64, True)
-    same = GivenValue(
-        "net.torso", "tests.unit.test_networks:SHORT", "flag --net.torso"
-    )  # which confirms what the file imports
+    same = GivenValue("net.torso", "tests.unit.test_networks:SHORT", "flag --net.torso")  # confirms what is imported
     assert planned(tmp_path, {"net.torso": [same.value, "mlp"]}, same)[0].name.startswith("torso-tests.unit")
 
 

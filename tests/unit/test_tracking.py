@@ -70,9 +70,8 @@ def test_evaluations_and_videos_come_with_their_steps(folder: Path) -> None:
         Item(0, folder / "videos/best.gif"),
     ]
     assert list(feed.new()) == []
-    evaluations.write_evaluations(
-        folder, [evaluation(5), evaluation(7), evaluation(7, actions="sampled", mean_return=0.5)]
-    )
+    sampled = evaluation(7, actions="sampled", mean_return=0.5)
+    evaluations.write_evaluations(folder, [evaluation(5), evaluation(7), sampled])
     assert list(feed.new()) == [Item(7, {"eval/mean_return": 1.5, "eval/mean_return-sampled": 0.5})]
 
 

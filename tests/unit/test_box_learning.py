@@ -176,8 +176,8 @@ def test_the_policy_gets_the_target_entropy_whatever_the_rewards(tmp_path: Path,
     for seed in range(300):
         batch = transitions(seed, REACH, n=32)
         units = torch.rand(32, 2) * 2 - 1
-        batch = batch._replace(action=algorithm.box.actions(units), discount=torch.zeros(32))
-        batch = batch._replace(reward=-units.square().sum(-1))
+        reward = -units.square().sum(-1)
+        batch = batch._replace(action=algorithm.box.actions(units), reward=reward, discount=torch.zeros(32))
         entropies.append(learning.update(batch, torch.ones(32), 0).metrics["entropy"].item())
     assert sum(entropies[-50:]) / 50 == pytest.approx(target, abs=0.3)
 

@@ -13,8 +13,10 @@ from zerobeast.services.learner.checkpoint import pack_state, unpack_state
 from zerobeast.testing.small_run import SmallRun, are_same, config_of, first_env
 
 OTHERS: dict[str, Any] = {"max_grad_norm": 0.1, "trace_decay": 0.5, "epochs": 3}
-SMALL: dict[str, dict[str, Any]] = {"vmpo": {"target_period": 1}}
-SMALL["ppo"] = {"minibatches": 3, "value_clip": 0.1, "target_kl": 1e-4}
+SMALL: dict[str, dict[str, Any]] = {
+    "ppo": {"minibatches": 3, "value_clip": 0.1, "target_kl": 1e-4},
+    "vmpo": {"target_period": 1},
+}
 
 
 def of(folder: Path, algo: str, **settings: Any) -> RunConfig:

@@ -35,8 +35,11 @@ def seed() -> None:
     torch.manual_seed(1)
 
 
-OWN = {"impala": {"batches": 1, "uses": 1}, "ppo": {"epochs": 1}}
-OWN["r2d2"] = {"burn_in": 0, "sequence_length": 8, "replay_min_size": 64}
+OWN = {
+    "impala": {"batches": 1, "uses": 1},
+    "ppo": {"epochs": 1},
+    "r2d2": {"burn_in": 0, "sequence_length": 8, "replay_min_size": 64},
+}
 
 
 def run_config(root: Path, algo: str = "impala", memory: str = "knn", torso: str = "auto", **own: Any) -> RunConfig:

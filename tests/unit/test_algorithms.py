@@ -194,9 +194,7 @@ ENTRIES = {
 }
 
 
-def test_installed_algorithms_are_found_and_broken_ones_disturb_no_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_installed_algorithms_are_found_despite_broken_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, text in MODULES.items():
         (tmp_path / f"algo_{name}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)

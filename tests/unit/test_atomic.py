@@ -92,9 +92,7 @@ def test_an_entry_that_does_not_fit_leaves_nothing_and_the_next_one_follows(tmp_
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.ENOSYS])
-def test_a_file_system_that_cannot_sync_folders_can_hold_a_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
-) -> None:
+def test_a_run_needs_no_sync_of_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     def failing(handle: int) -> None:
         if stat.S_ISDIR(os.fstat(handle).st_mode) or content == "newer":
             raise OSError(number, os.strerror(number))

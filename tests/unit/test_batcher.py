@@ -69,9 +69,7 @@ def test_every_request_leaves_exactly_once_in_order_within_bounds(steps: list[tu
 
 
 @given(ARRIVALS)
-def test_an_idle_device_lets_a_request_wait_as_long_as_the_delay_and_no_longer(
-    steps: list[tuple[int, int, float, bool]],
-) -> None:
+def test_an_idle_device_lets_a_request_wait_exactly_the_delay(steps: list[tuple[int, int, float, bool]]) -> None:
     batcher: Batcher[float] = Batcher(10_000, DELAY_S)
     now = 0.0
     for rows, sender, pause, _ in steps:

@@ -128,9 +128,8 @@ def test_sac_is_its_update_written_out(tmp_path: Path) -> None:
     net, learning = learner(control(tmp_path, "sac", learning_rate=1e-2, target_rate=0.1, temperature=0.5))
     policy, log_alpha = of_policy(net.mlp), torch.tensor(math.log(0.5), requires_grad=True)
     critics, targets = of_critics(learning.parts["critics"]), of_critics(learning.parts["critics_target"].copy)
-    of_both, of_policies, of_alpha = (
-        optim.Adam(layers, 1e-2) for layers in ([*critics[0], *critics[1]], policy, [log_alpha])
-    )
+    parameters = [*critics[0], *critics[1]], policy, [log_alpha]
+    of_both, of_policies, of_alpha = (optim.Adam(layers, 1e-2) for layers in parameters)
 
     def drawn(seen: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """An action and its log-density, by torch.distributions."""
@@ -177,9 +176,8 @@ def test_the_policy_gets_the_target_entropy_whatever_the_rewards(tmp_path: Path,
     for seed in range(300):
         batch = transitions(seed, REACH, n=32)
         units = torch.rand(32, 2) * 2 - 1
-        batch = batch._replace(
-            action=algorithm.box.actions(units), reward=-units.square().sum(-1), discount=torch.zeros(32)
-        )
+        reward = -units.square().sum(-1)
+        batch = batch._replace(action=algorithm.box.actions(units), reward=reward, discount=torch.zeros(32))
         entropies.append(learning.update(batch, torch.ones(32), 0).metrics["entropy"].item())
     assert sum(entropies[-50:]) / 50 == pytest.approx(target, abs=0.3)
 

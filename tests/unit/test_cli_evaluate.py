@@ -16,16 +16,8 @@ from zerobeast.cli.evaluate import evaluation_to_dict
 from zerobeast.common.errors import BeastError, ConfigError, RemoteProtocolError
 from zerobeast.common.files import metrics
 from zerobeast.common.settings import RunConfig
-from zerobeast.common.wire.episodes import (
-    MAX_NUMBERS,
-    MAX_REASON,
-    MAX_REASONS,
-    Episode,
-    LostEpisode,
-    ends_of,
-    limit_infos,
-    read_lost,
-)
+from zerobeast.common.wire import episodes as wire
+from zerobeast.common.wire.episodes import Episode, LostEpisode, ends_of, limit_infos, read_lost
 from zerobeast.common.wire.messages import Header, Kind, pack_header
 from zerobeast.playing.evaluation import Evaluation
 from zerobeast.playing.play import MAX_ENVS, EpisodeCounter
@@ -131,9 +123,7 @@ SMALL, OTHER = "zipf/Gridworld-small", "CartPole-v1"
         (SMALL, f"{OTHER},MinAtar/Breakout,mine:Env", [OTHER, "MinAtar/Breakout", "mine:Env"]),
     ],
 )
-def test_levels_are_environments_of_the_run_levels_of_these_or_others(
-    env: str, levels: str, found: list[str] | None
-) -> None:
+def test_levels_are_envs_of_the_run_levels_of_these_or_others(env: str, levels: str, found: list[str] | None) -> None:
     config = RunConfig.model_validate({"env": {"id": env}, "evaluate": {"levels": levels}})
     with pytest.raises(ConfigError, match=r"evaluate\.levels") if found is None else nullcontext():
         assert list(evaluation_envs(config)) == found
@@ -157,14 +147,15 @@ ZERO = "ZeroDivisionError: division by zero (walk.py:9)"
 def test_lost_episodes_travel_beside_the_ends_and_some_of_them_name_their_reason() -> None:
     several = [[ZERO, row] for row in range(MAX_ENVS_PER_SESSION)]
     entries = limit_infos([[1.0, 2], *several, []])
-    assert entries == [[1.0, 2], *several[:MAX_REASONS], *(["", row] for _, row in several[MAX_REASONS:]), []]
+    most = wire.MAX_REASONS
+    assert entries == [[1.0, 2], *several[:most], *(["", row] for _, row in several[most:]), []]
     assert ends_of(entries, pytest.fail) == (Episode(1.0, 2), None)
     assert read_lost(entries) == tuple(LostEpisode(ZERO, row) for row in range(MAX_ENVS_PER_SESSION))
-    longest = limit_infos([["é" * MAX_REASON, env] for env in range(MAX_ENVS_PER_SESSION)])
+    longest = limit_infos([["é" * wire.MAX_REASON, env] for env in range(MAX_ENVS_PER_SESSION)])
     pack_header(Header(Kind.OBS, 7, 0, 5, 3, (longest, None)))
 
 
-@pytest.mark.parametrize("one", [["x" * (MAX_REASON + 1), 0], ["\x1b[2J", 0], ["x", -1], ["x", True]])
+@pytest.mark.parametrize("one", [["x" * (wire.MAX_REASON + 1), 0], ["\x1b[2J", 0], ["x", -1], ["x", True]])
 def test_a_malformed_one_is_counted_and_ignored(one: Any) -> None:
     refused: list[RemoteProtocolError] = []
     assert read_lost([one]) == ()
@@ -173,13 +164,13 @@ def test_a_malformed_one_is_counted_and_ignored(one: Any) -> None:
 
 
 def test_of_too_many_infos_those_of_evenly_spaced_episodes_travel() -> None:
-    few = [[float(env), 1, {"x": 1.0}] for env in range(MAX_NUMBERS)]
+    few = [[float(env), 1, {"x": 1.0}] for env in range(wire.MAX_NUMBERS)]
     assert limit_infos(few) == few
     many = [[float(env), 1, *([{str(name): 1.0 for name in range(20)}] if env % 3 else [])] for env in range(90)]
     found = limit_infos(many)
     assert [entry[:2] for entry in found] == [entry[:2] for entry in many]
     having = [env for env, entry in enumerate(found) if len(entry) > 2]
-    assert len(having) == MAX_NUMBERS // 20
+    assert len(having) == wire.MAX_NUMBERS // 20
     assert max(np.diff([0, *having, 90])) <= 6
 
 

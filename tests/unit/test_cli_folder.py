@@ -184,11 +184,7 @@ def test_a_checkpoint_cannot_go_on_with_another_task_network_optimiser_or_rows_o
 
 
 def test_settings_that_do_not_bind_a_checkpoint_may_change_and_steps_not_go_below_those_done(tmp_path: Path) -> None:
-    free: dict[str, object] = {
-        "impala": {"learning_rate": 1.0},
-        "local": {"actors": 2},
-        "sync": {"rule": "adaptive 0.1"},
-    }
+    free: dict[str, Any] = {"impala": {"learning_rate": 1.0}, "local": {"actors": 2}, "sync": {"rule": "adaptive 0.1"}}
     refuse_changes(config(name="x"), config(name="x", total_steps=5, learner={"batch_size": 8}, **free))
     (tmp_path / "x").mkdir()
     (tmp_path / "x" / "metrics.csv").write_text(HEAD + "200000,\n")
@@ -251,9 +247,7 @@ def test_a_process_that_has_not_announced_all_its_services_and_one_elsewhere_are
     assert found == {"broker 0": 11, "envserver 0": 11, "actor 3": -1, "actor 4": 11}
 
 
-def test_a_status_file_is_of_the_process_that_wrote_it_until_that_has_ended(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_status_file_is_of_its_writer_until_that_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files, end = status.files_of("learner", tmp_path / "services" / "learner-0.json"), ExitRecord("failed", "no", 2)
     page = {"role": "learner", "pid": 12}
     monkeypatch.setattr(pages, "fetch_page", lambda *_: page)
@@ -271,10 +265,8 @@ def test_files_that_are_no_announcements_are_left_out(tmp_path: Path) -> None:
     announce(tmp_path, "cook-0", 1)
     announce(tmp_path, "broker-x", 1)
     announce(tmp_path, "broker-0", "none")
-    for number, text in enumerate(
-        ("{", "[]", "[" * 100_000, '{"pid": Infinity}', '{"pid": 2147483648}', '{"pid": -7}')
-    ):
-        (tmp_path / "services" / f"actor-{number}.json").write_text(text)
+    for index, text in enumerate(("{", "[]", "[" * 100_000, '{"pid": Infinity}', '{"pid": 2147483648}', '{"pid": -7}')):
+        (tmp_path / "services" / f"actor-{index}.json").write_text(text)
     assert find_processes(tmp_path) == find_processes(tmp_path / "nowhere") == []
 
 
@@ -285,9 +277,7 @@ def test_where_nothing_runs_there_is_nothing_to_watch(tmp_path: Path) -> None:
             main(["--root", str(tmp_path), *words])
 
 
-def test_a_run_runs_while_its_lock_is_held_and_watching_ends_with_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_run_and_watching_it_end_with_its_lock(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = save_run(tmp_path, "x", {400: 21.5}, total_steps=1000)
     (folder / ".lock").touch()
     assert not is_running(folder)

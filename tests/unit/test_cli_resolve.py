@@ -115,9 +115,7 @@ def test_a_dry_run_prints_a_file_of_the_settings_and_starts_nothing(
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_preset_changes_nothing_in_a_continued_run_and_that_is_reported(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_preset_changes_no_continued_run_and_that_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     saved = make_run_folder(tmp_path, "x", *POLE)
     assert resolve_new_run(tmp_path, "--name", "x", "--preset=torchbeast").config == saved
     assert "torchbeast" in capsys.readouterr().out
@@ -142,9 +140,7 @@ def test_starting_over_reads_nothing_of_the_old_run_and_going_on_all(tmp_path: P
         resolve_new_run(tmp_path, "--name", "x")
 
 
-def test_a_device_that_the_machine_has_not_is_refused_before_anything_starts(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_missing_device_is_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("zerobeast.plan.resolution.GPUS", [tmp_path / "gpus"])
     flags = (*POLE, "--broker.device", "cuda:1")
     with refuses("broker.device", value="cuda:1"):

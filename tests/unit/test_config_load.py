@@ -113,9 +113,8 @@ def test_later_files_override_earlier_ones_and_the_environment_may_name_one(tmp_
     both = load_config(["--config", str(run_file), "--config", str(above)], {})
     assert (both.seed, both.learner.batch_size) == (3, 4)
     assert load_config([], {"BEAST_CONFIG": str(run_file)}).seed == 2
-    assert load_config(["--config", str(above)], {"BEAST_CONFIG": str(run_file)}) == load_config(
-        ["--config", str(above)], {}
-    )
+    flags = ["--config", str(above)]
+    assert load_config(flags, {"BEAST_CONFIG": str(run_file)}) == load_config(flags, {})
     there = Request.of_values({"local": {"restarts": 1}}, {"BEAST_CONFIG": str(run_file)}).of_run("file x", {"seed": 5})
     assert resolve(there).config.seed == 5
     assert resolve(replace(there, files=[str(above)])).config.seed == 3

@@ -73,9 +73,8 @@ def test_the_environment_chooses_its_family_if_no_preset_is_named(env_id: str, n
     ],
 )
 def test_an_algorithm_has_presets_of_its_own_or_those_of_the_family(env_id: str, algo: str, name: str) -> None:
-    assert load_config(["--env", env_id, "--algo", algo], {}) == load_config(
-        ["--env", env_id, "--preset", name, "--algo", algo], {}
-    )
+    flags = ["--env", env_id, "--algo", algo]
+    assert load_config(flags, {}) == load_config([*flags, "--preset", name], {})
     assert load_config(["--env", env_id], {"BEAST_ALGO": algo}).algo == algo
 
 

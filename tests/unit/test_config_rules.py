@@ -122,16 +122,12 @@ def test_deterministic_overrides_the_preset_where_it_must(flags: str, envs: int)
 
 
 def test_services_read_the_saved_settings_back_unchanged(tmp_path: Path) -> None:
-    assert resolve_flags(ORDERED.split()[:-2], {}, groups=groups_of).config == load_config(ORDERED.split()[:-2], {}), (
-        "without it"
-    )
+    flags = ORDERED.split()[:-2]
+    assert resolve_flags(flags, {}, groups=groups_of).config == load_config(flags, {}), "without it"
     config = resolve_flags([*ORDERED.split(), "--local.actors", "3"], {}, groups=groups_of).config
     (file := tmp_path / "config.yaml").write_text(dump(config))
-    assert (
-        load_config(["--config", str(file)], {})
-        == resolve_flags(["--config", str(file)], {}, groups=groups_of).config
-        == config
-    )
+    assert load_config(["--config", str(file)], {}) == config
+    assert resolve_flags(["--config", str(file)], {}, groups=groups_of).config == config
 
 
 def test_weights_over_tcp_are_refused() -> None:

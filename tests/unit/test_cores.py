@@ -75,9 +75,7 @@ def test_auto_is_one_process_for_a_short_run_of_a_cheap_environment_and_else_fus
 
 
 @pytest.mark.parametrize("name", ["auto", "apart", "fused", "serial"])
-def test_no_placement_has_more_threads_than_cores_or_loses_an_env_group(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_no_placement_has_more_threads_than_cores_or_loses_a_group(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(module, "cores", lambda: 0.5)
     for actors in (1, 3):
         config = load_config(["--local.placement", name, "--local.actors", str(actors)], {})

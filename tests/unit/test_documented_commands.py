@@ -171,19 +171,12 @@ def test_output_without_a_reader_causes_no_crash(redirection: str, code: int) ->
     assert (done.returncode, done.stderr) == (code, b"")
 
 
-def test_help_shows_the_values_that_the_given_flags_lead_to_despite_a_mistake(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_help_shows_the_values_that_given_flags_lead_to_despite_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--env=CartPole-v1", "--algo=ppo", "--learner.batch_size", "4"]
     assert cli.main(["train", *flags, "--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())
-    for entry in (
-        "--ppo.epochs 4 ",
-        "[preset classic-ppo; default 10]",
-        "--learner.batch_size 4 ",
-        "[flag; default 32]",
-    ):
-        assert entry in text
+    for one in ("--ppo.epochs 4 ", "[preset classic-ppo; default 10]", "--learner.batch_size 4 ", "[flag; default 32]"):
+        assert one in text
     assert cli.main(["train", "--sede", "1", "--help"]) == 0
     assert ["--sede" in part for part in capsys.readouterr()] == [False, True]
 

@@ -117,9 +117,8 @@ def found_in(name: str, seconds: float = BRIEF_CHECK_S, share: float = 0.1, **en
 
 @pytest.mark.parametrize(("env_id", "agents", "steps"), [(f"{HOME}:Good", 1, 10), (RELAY, 3, 2)])
 def test_a_good_environment_is_read_and_timed_and_nothing_else_is_said(env_id: str, agents: int, steps: int) -> None:
-    spec, found, (read, played) = check_env(
-        RunConfig(env=EnvConfig.model_validate({"id": env_id})), env_id, THOROUGH_CHECK_S
-    )
+    config = RunConfig(env=EnvConfig.model_validate({"id": env_id}))
+    spec, found, (read, played) = check_env(config, env_id, THOROUGH_CHECK_S)
     assert (spec.env_id, found, read[0], played[0]) == (env_id, agents, "ok", "ok")
     assert f"episodes of {steps}" in played[1]
 
@@ -156,9 +155,7 @@ def test_a_mask_that_is_not_used_as_one_is_named_with_the_setting() -> None:
     ((level, contradicted),) = found_in("Masked", action_mask="mask")
     assert level == "error"
     assert contradicted.endswith("pos, action_mask")
-    assert {level for level, _ in found_in("MaskInInfo", action_mask="action_mask")} <= {"warning"}, (
-        "it cannot be judged"
-    )
+    assert {level for level, _ in found_in("MaskInInfo", action_mask="action_mask")} <= {"warning"}, "cannot be judged"
 
 
 def test_lost_episodes_are_an_error_if_a_run_would_end_by_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,9 +177,7 @@ def test_the_command_exits_with_1_for_an_error_and_python_gets_the_same(
     ok, error = capsys.readouterr().out.splitlines()
     assert (ok.split()[0], error.split()[0]) == ("ok", "error")
     asked: list[Any] = []
-    monkeypatch.setattr(
-        "zerobeast.api.check.fetch_findings", lambda config: asked.append(config.env) or [("ok", "fine")]
-    )
+    monkeypatch.setattr("zerobeast.api.check.fetch_findings", lambda run: asked.append(run.env) or [("ok", "fine")])
     assert zb.check(Good, env_kwargs={"size": 5}) == [("ok", "fine")]
     assert (asked[0].id.endswith(":Good"), asked[0].kwargs) == (True, {"size": 5})
 

@@ -56,11 +56,8 @@ def test_an_agent_that_has_left_or_not_joined_has_rows_that_are_first_of_episode
 
 def test_smaller_observations_and_actions_of_an_agent_are_padded() -> None:
     env = made(kwargs={"sizes": [2, 1, 2], "choices": 3})
-    assert (env.env.spec.obs.arrays[0].shape, env.env.spec.action.choices, env.env.spec.action_mask) == (
-        (2,),
-        (5,),
-        True,
-    )
+    spec = env.env.spec
+    assert (spec.obs.arrays[0].shape, spec.action.choices, spec.action_mask) == ((2,), (5,), True)
     assert env.rows["action_mask"].tolist() == [[True] * 3 + [False] * 2, [True] * 5, [True] * 5]
     assert stepped(env, [2, 4, 0]).rows["obs"].tolist() == [[1, 3], [1, 0], [0, 0]]
     env = made(pad_actions=7)

@@ -86,9 +86,8 @@ def refusal(env_id: str, **settings: Any) -> str:
 
 @pytest.fixture
 def brought(folder: Path) -> Iterator[None]:
-    with bring(
-        folder, "zerobeast.environments", ENTRIES | {"other-1.0": ENTRIES["other-1.0"].replace("court/*", "o/*")}
-    ):
+    entries = ENTRIES | {"other-1.0": ENTRIES["other-1.0"].replace("court/*", "o/*")}
+    with bring(folder, "zerobeast.environments", entries):
         yield
 
 
@@ -148,9 +147,8 @@ def test_a_package_description_in_the_current_folder_claims_no_id(folder: Path, 
     trap = folder / "trap-1.0.dist-info"
     trap.mkdir()
     (trap / "METADATA").write_text("Metadata-Version: 2.1\nName: trap\nVersion: 1.0\n")
-    (trap / "entry_points.txt").write_text(
-        "[zerobeast.environments]\nBlackjack-v1 = courts:SINGLE\nTrap-v0 = courts:SINGLE\n"
-    )
+    claims = "Blackjack-v1 = courts:SINGLE\nTrap-v0 = courts:SINGLE\n"
+    (trap / "entry_points.txt").write_text(f"[zerobeast.environments]\n{claims}")
     (spec,), error = described(folder, in_process, "Blackjack-v1", "Trap-v0")
     assert spec["action"]["sizes"] == [2], "gymnasium's"
     assert "'Trap-v0' is unknown" in error

@@ -221,8 +221,6 @@ def test_what_does_not_fit_is_refused(sizes: Padding, wrong: EnvSpec, setting: s
         ([(BOX, Discrete(2)), (Box(0, 1, (70_000,)), Discrete(2))], 1),
     ],
 )
-def test_the_one_that_cannot_be_like_the_others_is_named(
-    spaces: list[tuple[Space[Any], Space[Any]]], odd_one: int
-) -> None:
+def test_the_one_that_is_unlike_the_others_is_named(spaces: list[tuple[Space[Any], Space[Any]]], odd_one: int) -> None:
     with pytest.raises(EnvError, match=f"^env.id {odd_one}: "):
         common_padding([env_spec(str(i), *each) for i, each in enumerate(spaces)])

@@ -11,15 +11,8 @@ from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.settings.run import EnvServerConfig
 from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.common.wire.session import Session
-from zerobeast.services.envserver.sessions import (
-    MAX_ENVS_PER_SESSION,
-    MAX_IN_THE_MAKING,
-    MAX_SESSIONS,
-    HostedEnvs,
-    SessionRequest,
-    check_capacity,
-    sessions_to_advance,
-)
+from zerobeast.services.envserver import sessions
+from zerobeast.services.envserver.sessions import MAX_ENVS_PER_SESSION, HostedEnvs, SessionRequest, sessions_to_advance
 
 GOOD: dict[str, Any] = {"env": {"id": "CartPole-v1"}, "num_envs": 2, "seed": 3}
 AGENTS = {"env": {"id": "A", "agents": 3}}
@@ -62,8 +55,8 @@ def env(num_envs: int = 1, processes: int = 0) -> Any:
     [
         (40, [env(30), env(30)], [], True),
         (41, [env(30), env(30)], [], False),
-        (1, [env(0)] * (MAX_SESSIONS - 1), [], True),
-        (1, [env(0)] * MAX_SESSIONS, [], False),
+        (1, [env(0)] * (sessions.MAX_SESSIONS - 1), [], True),
+        (1, [env(0)] * sessions.MAX_SESSIONS, [], False),
         (1, [env(4, 4), env(5, 5)], [], True),
         (1, [env(5, 5), env(5, 5)], [], False),
         (1, [env(5, 5)], [env(5, 5)], False),  # processes count until they have ended
@@ -73,7 +66,7 @@ def test_environments_sessions_and_processes_have_limits(
     num_envs: int, hosted: list[Any], leaving: list[Any], has_room: bool
 ) -> None:
     with nullcontext() if has_room else refuses(kind=RemoteProtocolError, reason="busy"):
-        check_capacity(num_envs, SETTINGS, hosted=hosted, leaving=leaving)
+        sessions.check_capacity(num_envs, SETTINGS, hosted=hosted, leaving=leaving)
 
 
 def session(at: float, *, inline: bool, made: bool = False) -> Session[HostedEnvs]:
@@ -82,11 +75,12 @@ def session(at: float, *, inline: bool, made: bool = False) -> Session[HostedEnv
 
 
 def test_sessions_that_are_made_advance_before_a_few_that_are_not_in_order_of_arrival() -> None:
+    most = sessions.MAX_IN_THE_MAKING
     made = [session(at, inline=True, made=True) for at in range(20)]
-    apart = [session(at, inline=False) for at in range(MAX_IN_THE_MAKING + 5)]
+    apart = [session(at, inline=False) for at in range(most + 5)]
     inline = [session(at, inline=True) for at in range(-1, 3)]
     assert sessions_to_advance([inline[0], *made]) == [*made, inline[0]]
-    assert sessions_to_advance([*reversed(inline), *reversed(apart)]) == [*apart[:MAX_IN_THE_MAKING], inline[0]]
-    assert sessions_to_advance([*inline, *apart], make=False) == apart[:MAX_IN_THE_MAKING], "what steps do not wait for"
+    assert sessions_to_advance([*reversed(inline), *reversed(apart)]) == [*apart[:most], inline[0]]
+    assert sessions_to_advance([*inline, *apart], make=False) == apart[:most], "what steps do not wait for"
     waits = [each.state.has_inline_work for each in (inline[0], made[0], apart[0])]
     assert waits == [True, False, False], "the loop waits for messages unless it has an environment to make"

@@ -116,11 +116,8 @@ def test_a_policy_that_cannot_be_evaluated_costs_tries_and_not_the_run(run: Play
 def test_a_policy_whose_row_cannot_be_written_is_played_until_it_can_and_that_is_no_progress(
     run: Playing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failures, append, shown = (
-        [ConfigError("No space left on device")] * 3,
-        evaluations.append_evaluations,
-        set[tuple[int, int]](),
-    )
+    failures, append = [ConfigError("No space left on device")] * 3, evaluations.append_evaluations
+    shown: set[tuple[int, int]] = set()
 
     def game(_steps: int, watch: Watch) -> float:
         watch([], 7)

@@ -41,9 +41,7 @@ def test_children_of_a_continued_run_get_the_steps_after_which_it_starts(tmp_pat
 
 
 @pytest.mark.parametrize("name", ["serial", "fused", "apart"])
-def test_a_service_that_every_run_needs_and_no_process_hosts_has_a_process(
-    monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
+def test_a_needed_service_that_no_process_hosts_has_a_process(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setattr(placement, "ROLES", (*placement.ROLES, "judge"))
     found = placement.placement_of(load_config(["--local.placement", name, "--env", "CartPole-v1"], {}))
     assert found.processes["judge"] == 1

@@ -29,9 +29,7 @@ def unroll(firsts: list[bool], k: int, *, warm_up: int = 0) -> tuple[Tensor, Ten
 
 
 @given(st.lists(ROW, min_size=1, max_size=4), st.integers(1, 4))
-def test_stacks_are_those_that_the_policy_got_whatever_is_in_other_rows(
-    rows: list[tuple[list[bool], int]], k: int
-) -> None:
+def test_stacks_are_those_the_policy_got_whatever_is_in_other_rows(rows: list[tuple[list[bool], int]], k: int) -> None:
     unrolls = [unroll(firsts, k, warm_up=warm_up) for firsts, warm_up in rows]
     frames, first = (torch.cat([each[part] for each in unrolls]) for part in range(2))
     stacks = stack_frames(frames, first, k).view(STEPS, len(rows), k)

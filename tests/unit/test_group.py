@@ -153,9 +153,7 @@ def spoil_one(play: Play, spoil: Spoil, plane: Plane = Plane.STEPS) -> int:
 
 
 @pytest.mark.parametrize(("plane", "spoil", "reason"), FAULTS)
-def test_an_answer_that_cannot_be_used_costs_a_session_and_nothing_of_it_travels_on(
-    plane: Plane, spoil: Spoil, reason: str
-) -> None:
+def test_an_unusable_answer_costs_a_session_and_nothing_of_it_goes_on(plane: Plane, spoil: Spoil, reason: str) -> None:
     play = play_until_wait(Wait.BROKER if plane is STEPS else Wait.ENV)
     before = spoil_one(play, spoil, plane)
     play.goes_on()

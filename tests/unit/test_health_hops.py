@@ -85,9 +85,8 @@ def test_an_untrusted_page_adds_nothing(hops: object) -> None:
 
 
 def test_the_wire_is_what_the_servers_do_not_account_for() -> None:
-    seen = pages(
-        env_round_trip=[0.015], env_step=[0.0075], broker_round_trip=[0.035], batch_wait=[0.0035], forward=[0.015]
-    )
+    of_broker = {"broker_round_trip": [0.035], "batch_wait": [0.0035], "forward": [0.015]}
+    seen = pages(env_round_trip=[0.015], env_step=[0.0075], **of_broker)
     assert wires(seen) == pytest.approx({"env-server": 0.0075, "broker": 0.035 - 0.0035 - 0.015})
     assert step_s(seen) == pytest.approx(0.05)
     assert wires(pages(env_round_trip=[0.001], env_step=[0.002]))["env-server"] == 0.0

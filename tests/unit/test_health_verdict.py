@@ -63,9 +63,7 @@ def with_round_trips(env_s: float, broker_s: float) -> dict[str, Page]:
         ({"learner": {"unsaved": "the disk is full", "agent_steps": 10_000_000}}, "unhealthy", False),
     ],
 )
-def test_the_verdict_is_what_limits_the_run_or_keeps_it_from_training(
-    changes: dict[str, Page], kind: str, good: bool
-) -> None:
+def test_the_verdict_is_what_limits_a_run_or_prevents_training(changes: dict[str, Page], kind: str, good: bool) -> None:
     seen = services(**changes)
     verdict = judge(seen)
     assert (verdict.kind, verdict.good) == (kind, good)
@@ -81,9 +79,7 @@ def test_the_verdict_is_what_limits_the_run_or_keeps_it_from_training(
         ({"actor": STALLED | {"waiting_env_fraction": 1.0, "trouble": "it sends NaN"}}, ["env-servers", "NaN"]),
     ],
 )
-def test_a_run_that_stands_still_is_reported_with_since_when_and_why(
-    changes: dict[str, Page], causes: list[str]
-) -> None:
+def test_a_run_standing_still_is_reported_with_since_when_and_why(changes: dict[str, Page], causes: list[str]) -> None:
     seen = services(**changes)
     verdict = judge(seen)
     assert not verdict.good
@@ -210,9 +206,7 @@ CHANGES = st.tuples(st.sampled_from(KEYS), VALUES) | st.tuples(
 @given(st.lists(st.tuples(st.sampled_from(ROLES), CHANGES), max_size=6), st.sets(st.sampled_from(ROLES)))
 @example([("learner", ("total_steps", 0.5))], set())
 @example([], {"broker", "envserver", "actor"})
-def test_whatever_pages_hold_there_is_a_table_and_a_sentence(
-    changes: list[tuple[str, tuple[str, Any]]], without: set[str]
-) -> None:
+def test_any_pages_give_a_table_and_a_sentence(changes: list[tuple[str, tuple[str, Any]]], without: set[str]) -> None:
     views = services(learner=STALLED)
     for role, (key, value) in changes:
         next(view for view in views if view.role == role).page[key] = value

@@ -23,18 +23,7 @@ from zerobeast.cli.train import run_train
 from zerobeast.common.config.load import load_config
 from zerobeast.common.errors import ConfigError
 from zerobeast.launcher import hosts
-from zerobeast.launcher.hosts import (
-    FOR_WORKERS,
-    Host,
-    connect,
-    host_command,
-    own_files,
-    pack,
-    probe_host,
-    read_hosts,
-    script_of,
-    worker_flags,
-)
+from zerobeast.launcher.hosts import Host, read_hosts, worker_flags
 
 
 def test_a_line_is_a_host_its_workers_and_perhaps_a_python(tmp_path: Path) -> None:
@@ -51,28 +40,26 @@ def test_a_line_is_a_host_its_workers_and_perhaps_a_python(tmp_path: Path) -> No
             read_hosts(file)
 
 
-def test_hosts_need_a_learner_and_a_reason_is_told_if_they_are_not_reached(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_hosts_need_a_learner_and_a_reason_is_told_if_not_reached(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (home / "hosts").write_text("one 1\n")
     flags = ["--hosts", str(home / "hosts"), "--env", "CartPole-v1", "--root", str(home / "runs")]
     with pytest.raises(ConfigError, match=r"--local\.placement"):
         run_train([*flags, "--local.placement", "fused"], {})
     assert not (home / "runs").exists()
     program(home / "python", "echo No module named zerobeast >&2; exit 1")
-    assert probe_host("one", "~/python") == "ssh one: No module named zerobeast"
+    assert hosts.probe_host("one", "~/python") == "ssh one: No module named zerobeast"
     monkeypatch.setenv("PATH", "")
-    assert "No such file" in probe_host("localhost", sys.executable)
+    assert "No such file" in hosts.probe_host("localhost", sys.executable)
 
 
 def test_files_of_this_folder_that_settings_refer_to_go_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for part in ("config.yaml", "mine/own.py", "a.py", "b.py", *(f"keys/{part}" for part in FOR_WORKERS)):
+    for part in ("config.yaml", "mine/own.py", "a.py", "b.py", *(f"keys/{part}" for part in hosts.FOR_WORKERS)):
         (tmp_path / part).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / part).touch()
     others = f"{tmp_path}/mine/own.py:Env,mine/../mine/own.py:Env,none.py:Env,module:Env"
-    files = own_files(["--algo", "mine/own.py:SPEC", "--env", f"{others},mine/own.py:Env,zipf(a.py:A,b.py:B;1)"])
-    with tarfile.open(fileobj=io.BytesIO(pack(tmp_path, tmp_path / "keys", files))) as archive:
+    files = hosts.own_files(["--algo", "mine/own.py:SPEC", "--env", f"{others},mine/own.py:Env,zipf(a.py:A,b.py:B;1)"])
+    with tarfile.open(fileobj=io.BytesIO(hosts.pack(tmp_path, tmp_path / "keys", files))) as archive:
         assert archive.getnames()[0] == "config.yaml"
         assert [name for name in archive.getnames() if name.endswith(".py")] == ["mine/own.py", "a.py", "b.py"]
 
@@ -100,7 +87,7 @@ FOR_EVER = "while true; do sleep 0.1; done"
 def started() -> str:
     """The script of one start of a run called x."""
     options = Namespace(folder=Path("x"), first=4, workers=2, python="~/python", learner="tcp://a:1", flags="")
-    return script_of(options, len(ARCHIVE))
+    return hosts.script_of(options, len(ARCHIVE))
 
 
 @contextmanager
@@ -195,7 +182,7 @@ def test_a_host_that_receives_nothing_ends_its_workers_and_removes_keys(
 def test_a_connection_is_kept_by_a_line_every_turn(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(hosts, "TURN_S", 0.01)
     counts = f"head -c {len(ARCHIVE)} > /dev/null; for n in 1 2 3; do read -r line || exit 8; done; exit 7"
-    assert connect("one", counts, ARCHIVE, lambda within_s: bool(time.sleep(within_s))) == 7
+    assert hosts.connect("one", counts, ARCHIVE, lambda within_s: bool(time.sleep(within_s))) == 7
     with connected("exit 2", home) as shell:
         assert shell.wait(10) == 2, "settings that no worker takes end it"
 
@@ -203,10 +190,10 @@ def test_a_connection_is_kept_by_a_line_every_turn(home: Path, monkeypatch: pyte
 def described(home: Path) -> list[str]:
     """argv of the process that looks after a host of a run that is about to start."""
     config = load_config(["--root", str(home), "--name", "x", "--security.keys", str(home)], {})
-    for part in (*FOR_WORKERS, "x/config.yaml"):
+    for part in (*hosts.FOR_WORKERS, "x/config.yaml"):
         (home / part).parent.mkdir(exist_ok=True)
         (home / part).touch()
-    return host_command(Host("one", 1, "~/python"), 0, config)
+    return hosts.host_command(Host("one", 1, "~/python"), 0, config)
 
 
 @pytest.mark.parametrize(

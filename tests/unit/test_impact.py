@@ -129,9 +129,7 @@ def test_the_weight_grows_if_the_mean_over_a_target_is_above_twice_its_aim_and_s
 
 
 @pytest.mark.parametrize(("kl", "end"), [(1.0, CEILING), (0.0, FLOOR)])
-def test_the_weight_has_a_floor_and_a_ceiling_from_which_it_is_back_within_a_dozen_targets(
-    kl: float, end: float
-) -> None:
+def test_the_weight_has_a_floor_and_a_ceiling_from_which_it_is_back_in_a_dozen_targets(kl: float, end: float) -> None:
     weight = DivergenceWeight(1.0, 0.04)
     for _ in range(100):
         weight.observe(kl)

@@ -62,9 +62,7 @@ def test_one_use_and_a_fixed_weight_are_one_plain_step_per_batch_bit_for_bit() -
 
 
 @pytest.mark.parametrize(("target", "grows"), [(1.09, True), (0.1, False)])
-def test_the_weight_starts_as_configured_grows_below_the_target_and_shrinks_above(
-    target: float, *, grows: bool
-) -> None:
+def test_a_weight_starts_as_configured_grows_below_the_target_and_shrinks_above(target: float, *, grows: bool) -> None:
     algorithm = impala(entropy_cost=0.03, entropy_target=target, learning_rate=1e-6)
     net = algorithm.network()
     with torch.no_grad():

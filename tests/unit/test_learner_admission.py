@@ -78,9 +78,7 @@ CHOICES = EnvSpec("Test-v0", ArraySpace("multi_discrete", shape=(2,), sizes=(2, 
         (CHOICES, 2, "obs", [1, 4], [1, 5]),
     ],
 )
-def test_a_value_that_cannot_be_is_a_flaw_of_its_field(
-    env: EnvSpec, outputs: int, field: str, good: Any, bad: Any
-) -> None:
+def test_a_bad_value_is_a_flaw_of_its_field(env: EnvSpec, outputs: int, field: str, good: Any, bad: Any) -> None:
     rows = np.zeros(3, rollout_record(env, PolicySpec(logits_and_value(outputs), 0), T).dtype)
     rows[field] = good
     assert find_rollout_flaw(rows, env) is None

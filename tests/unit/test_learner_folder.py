@@ -115,9 +115,7 @@ def run(tmp_path: Path) -> Iterator[Keeping]:
         yield Keeping(tmp_path, resources)
 
 
-def test_failed_rows_and_checkpoints_are_counted_logged_once_and_recover(
-    run: Keeping, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_failed_writes_are_counted_logged_once_and_recover(run: Keeping, caplog: pytest.LogCaptureFixture) -> None:
     run.kept.begin(0)
     run.record(1, pg_loss=0.5)
     assert run.kept.report(5.0) == UNWRITTEN_PAGE
@@ -258,9 +256,7 @@ def test_a_file_that_would_run_code_is_refused_without_running_it(
 
 
 @pytest.mark.parametrize("changes", [{"format": 3}, {"format": None}, {"config": None}, {"learning": []}], ids=str)
-def test_other_formats_and_foreign_files_are_refused_and_are_not_taken_for_damaged(
-    path: Path, changes: dict[str, Any]
-) -> None:
+def test_other_formats_and_foreign_files_are_refused_but_not_as_damaged(path: Path, changes: dict[str, Any]) -> None:
     state = state_in(path) | changes
     torch.save({name: value for name, value in state.items() if value is not None}, path)
     with pytest.raises(CheckpointError) as refused:

@@ -41,9 +41,7 @@ def released(queue: RolloutQueue) -> list[int]:
     sizes=st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=60),
     eager=st.lists(st.booleans(), min_size=1),
 )
-def test_rows_leave_in_order_each_once_whatever_the_sizes(
-    batch_size: int, sizes: list[tuple[int, bool]], eager: list[bool]
-) -> None:
+def test_rows_leave_in_order_and_each_once(batch_size: int, sizes: list[tuple[int, bool]], eager: list[bool]) -> None:
     queue = queue_of(batch_size)
     sent: deque[tuple[int, int, list[int]]] = deque()  # (value, task, origin)
     ends: dict[int, int] = {}  # message -> rows that are used when its turn comes

@@ -93,9 +93,7 @@ def test_a_broker_counts_as_long_as_its_rollouts_arrive_and_no_peer_can_invent_m
     assert len(acting) == MAX_PROCESSES
 
 
-def test_a_divergence_is_the_mean_over_the_steps_of_the_newest_published_version_of_each(
-    acting: ActingProcesses,
-) -> None:
+def test_a_divergence_is_the_mean_over_steps_of_the_newest_published_version_of_each(acting: ActingProcesses) -> None:
     acting.note(7, 10, 0.0)  # not published yet
     for epoch, version in ((7, 3), (8, 4)):
         acting.note(epoch, version, 0.0)
@@ -110,9 +108,5 @@ def test_the_divergence_is_smoothed_until_another_version_acts(acting: ActingPro
     assert acting.news() == [[7, 1, 0.25]]
     acting.note(7, 2, 0.0)
     assert acting.news() == []
-    assert acting.page(5) == {
-        "syncs": 2,
-        "syncs_by_acting": {0: 2},
-        "lag_by_acting": {0: 3},
-        "divergence_by_acting": {},
-    }
+    wanted = {"syncs": 2, "syncs_by_acting": {0: 2}, "lag_by_acting": {0: 3}, "divergence_by_acting": {}}
+    assert acting.page(5) == wanted

@@ -109,9 +109,7 @@ def bad() -> NDArray[np.void]:
     return rows
 
 
-def test_a_loss_that_is_not_finite_is_skipped_counted_and_in_the_end_fatal(
-    tmp_path: Path, bad: NDArray[np.void]
-) -> None:
+def test_a_loss_that_is_not_finite_is_skipped_counted_and_at_last_fatal(tmp_path: Path, bad: NDArray[np.void]) -> None:
     trainer = trainer_for(run_config(tmp_path, total_steps=10**6))
     before = weights(trainer.net)
     for _ in range(MAX_NONFINITE_IN_A_ROW - 1):

@@ -37,9 +37,7 @@ ARRIVALS = [Numbered(arrival) for arrival in range(40)]
 
 @pytest.mark.parametrize("uses", [1, 2, 5, 20])
 @pytest.mark.parametrize("batches", [1, 4, 7])
-def test_every_batch_is_used_as_often_as_it_may_be_and_none_is_held_for_longer_than_n_arrivals(
-    batches: int, uses: int
-) -> None:
+def test_every_batch_is_used_as_often_as_it_may_be_and_held_no_longer_than_n_arrivals(batches: int, uses: int) -> None:
     circular, count = circular_of(batches, uses), Counter[int]()
     for arrival in ARRIVALS:
         due = circular.add(arrival)

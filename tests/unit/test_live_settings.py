@@ -67,9 +67,7 @@ def test_what_may_not_change_is_refused(tmp_path: Path, algo: str, path: str, va
         live.check_changes(of(tmp_path, algo, **adapts), {path: value})
 
 
-def test_a_curriculum_goes_at_the_pace_that_is_set_but_several_learners_do_not_change_one_by_one(
-    tmp_path: Path,
-) -> None:
+def test_a_curriculum_goes_at_the_pace_set_but_several_learners_do_not_change_one_by_one(tmp_path: Path) -> None:
     config = of(tmp_path, "ppo")
     ranks = config.model_copy(update={"learner": config.learner.model_copy(update={"ranks": 2})})
     with refuses("learner.ranks", value=2):

@@ -92,18 +92,16 @@ def test_a_deterministic_run_has_no_actor_without_a_number() -> None:
 def seeds(index: int | None, run_seed: int = 1, start: int = 0) -> list[int]:
     """Seeds of all environments of an actor with 2 groups of 3."""
     config = RunConfig.model_validate({"seed": run_seed, "actor": {"env_groups": 2, "envs_per_group": 3}})
-    firsts = [
-        group.steps.stream.hello_terms["seed"] for group in Actor(config, Instance(index=index, start=start)).groups
-    ]
+    groups = Actor(config, Instance(index=index, start=start)).groups
+    firsts = [group.steps.stream.hello_terms["seed"] for group in groups]
     return [first + i for first in firsts for i in range(3)]
 
 
 def test_the_groups_of_all_actors_take_turns_at_the_environments_of_a_run() -> None:
     played = []
     for index in range(3):
-        config = RunConfig.model_validate(
-            {"env": {"id": "A-v0,B-v0,C-v0", "action_mask": "m"}, "actor": {"env_groups": 2}}
-        )
+        env = {"id": "A-v0,B-v0,C-v0", "action_mask": "m"}
+        config = RunConfig.model_validate({"env": env, "actor": {"env_groups": 2}})
         for group in Actor(config, Instance(index=index)).groups:
             asked = group.steps.stream.hello_terms["env"]
             assert asked["action_mask"] == "m"

@@ -69,9 +69,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, stream: object, *, wanted: bool = Tru
         progress.update()  # which is not due
 
 
-def test_any_object_with_write_can_stand_for_stdout_and_a_terminal_has_one_line(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_object_with_write_can_stand_for_stdout_and_a_terminal_has_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     written, terminal, closed = list[str](), io.StringIO(), io.StringIO()
     shown(monkeypatch, SimpleNamespace(write=written.append))
     assert "".join(written) == "cart in runs/cart\n1/3\n2/3\n"

@@ -61,9 +61,7 @@ def practise(run: InProcess, batches: int) -> None:
 
 
 @pytest.mark.parametrize("algo", ["impala", "a2c", "ppo", "impact", "vmpo", "r2d2"])
-def test_any_recurrent_algorithm_fills_it_brokers_get_it_and_runs_that_begin_from_it_do_not(
-    tmp_path: Path, algo: str
-) -> None:
+def test_any_recurrent_algorithm_fills_it_brokers_get_it_and_runs_from_it_do_not(tmp_path: Path, algo: str) -> None:
     share = {"replay_share": 0.25} if algo in ("impala", "impact", "vmpo") else {}
     with InProcess(run_config(tmp_path, algo, **share), lag=0) as run:
         practise(run, 12)
@@ -140,9 +138,7 @@ def test_remembered_rollouts_join_the_batch_in_the_right_share_and_count_nowhere
         widths.clear()
         practise(run, 18)
         assert set(widths) == each
-        assert sum(widths) == pytest.approx(18 * 4 * share / (1 - share), abs=1), (
-            "in the long run, if not in each batch"
-        )
+        assert sum(widths) == pytest.approx(18 * 4 * share / (1 - share), abs=1), "in the long run, if not in each"
         assert run.trainer.counters.agent_steps == 24 * 4 * 8
 
 

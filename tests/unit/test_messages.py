@@ -9,20 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from zerobeast.common.errors import LocalProtocolError, RemoteProtocolError, VersionMismatch
-from zerobeast.common.wire.messages import (
-    BODIES,
-    MAX_HEADER_BYTES,
-    MAX_INTEGER,
-    PROTOCOL_VERSION,
-    TOPIC_BYTES,
-    Header,
-    Kind,
-    Plane,
-    pack_header,
-    sender_of,
-    topic,
-    unpack_header,
-)
+from zerobeast.common.wire import messages
+from zerobeast.common.wire.messages import MAX_INTEGER, PROTOCOL_VERSION, Header, Kind, pack_header, unpack_header
 
 unsigned = st.integers(0, MAX_INTEGER)
 plain = st.recursive(
@@ -43,7 +31,7 @@ EXAMPLES: dict[Any, Any] = {int | None: 1, int | list | None: 1, dict | None: {"
 EXAMPLES[float | None] = 0.5
 headers = st.sampled_from(Kind).flatmap(
     lambda kind: st.builds(
-        Header, st.just(kind), *[unsigned] * 4, body=st.tuples(*(OF_TYPE[entry] for entry in BODIES[kind]))
+        Header, st.just(kind), *[unsigned] * 4, body=st.tuples(*(OF_TYPE[entry] for entry in messages.BODIES[kind]))
     )
 )
 
@@ -61,7 +49,7 @@ def test_a_damaged_header_is_a_header_or_a_remote_error(header: Header, data: st
         packed[data.draw(st.integers(0, len(packed) - 1))] = data.draw(st.integers(0, 255))
     with suppress(RemoteProtocolError):
         found = unpack_header(bytes(packed))
-        assert all(map(isinstance, found.body, BODIES[found.kind]))
+        assert all(map(isinstance, found.body, messages.BODIES[found.kind]))
 
 
 @given(st.lists(plain | st.integers(-(2**63), 2**64 - 1), max_size=12))
@@ -72,12 +60,13 @@ def test_any_list_is_a_header_or_a_remote_error(entries: list[Any]) -> None:
         sender = error.sender
     except RemoteProtocolError:
         return
-    assert sender_of(topic(Plane.STEPS, sender)) == sender, "the topic of an answer names its client"
+    name = messages.topic(messages.Plane.STEPS, sender)
+    assert messages.sender_of(name) == sender, "the topic of an answer names its client"
 
 
 @pytest.mark.parametrize("kind", Kind)
 def test_a_body_that_is_too_long_or_too_short_is_refused(kind: Kind) -> None:
-    entries = BODIES[kind]
+    entries = messages.BODIES[kind]
     body = tuple(EXAMPLES[entry] if entry in EXAMPLES else entry() for entry in entries)
     lead = [PROTOCOL_VERSION, int(kind), 7, 0, 5, 3]
 
@@ -128,7 +117,7 @@ def test_another_version_is_recognised_and_names_its_sender_if_that_is_possible(
 
 def test_an_oversized_header_is_refused_unread() -> None:
     with pytest.raises(RemoteProtocolError):
-        unpack_header(b"\x91" * (MAX_HEADER_BYTES + 1))
+        unpack_header(b"\x91" * (messages.MAX_HEADER_BYTES + 1))
 
 
 @pytest.mark.parametrize(
@@ -141,7 +130,7 @@ def test_an_oversized_header_is_refused_unread() -> None:
         Header(Kind.ACK, 7, body=(1, -1)),
         Header(Kind.ACK, 7, body=(1, 2.0)),
         Header(Kind.HELLO, 7, body=({"env": object()},)),
-        Header(Kind.ERROR, 7, body=("terms", "x" * MAX_HEADER_BYTES)),
+        Header(Kind.ERROR, 7, body=("terms", "x" * messages.MAX_HEADER_BYTES)),
     ],
     ids=lambda header: header.kind.name,
 )
@@ -150,8 +139,8 @@ def test_packing_a_header_that_no_peer_would_accept_is_a_local_error(header: Hea
         pack_header(header)
 
 
-@given(st.sampled_from(Plane), unsigned, st.binary(max_size=12))
-def test_every_topic_has_the_same_width_and_names_its_client(plane: Plane, sender: int, other: bytes) -> None:
-    name = topic(plane, sender)
-    assert (len(name), name[:1], sender_of(name)) == (TOPIC_BYTES, plane.value, sender)
-    assert (sender_of(other) is None) or len(other) == TOPIC_BYTES
+@given(st.sampled_from(messages.Plane), unsigned, st.binary(max_size=12))
+def test_every_topic_has_the_same_width_and_names_its_client(plane: messages.Plane, sender: int, other: bytes) -> None:
+    name = messages.topic(plane, sender)
+    assert (len(name), name[:1], messages.sender_of(name)) == (messages.TOPIC_BYTES, plane.value, sender)
+    assert (messages.sender_of(other) is None) or len(other) == messages.TOPIC_BYTES

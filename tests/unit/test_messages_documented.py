@@ -9,20 +9,8 @@ import numpy as np
 import pytest
 
 from tests.helpers import layout_id, row_layout
-from zerobeast.common import transport
-from zerobeast.common.wire import (
-    EnvSpec,
-    PolicySpec,
-    RecordSpec,
-    act_record,
-    action_record,
-    codec,
-    layout,
-    messages,
-    rollout_record,
-    step_record,
-    stream,
-)
+from zerobeast.common import transport, wire
+from zerobeast.common.wire import EnvSpec, PolicySpec, RecordSpec, codec, layout, messages, step_record, stream
 from zerobeast.common.wire.codec import pack
 from zerobeast.common.wire.messages import PROTOCOL_VERSION, Header, Kind, Plane, Reason, pack_header, topic
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
@@ -37,9 +25,9 @@ CARTPOLE = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
 SIX, TWO = (PolicySpec(logits_and_value(n), core_size=0) for n in (6, 2))
 LAYOUTS: dict[str, tuple[RecordSpec, RecordSpec]] = {
     "step row": (step_record(PONG), step_record(CARTPOLE)),
-    "action row": (action_record(PONG.action), action_record(CARTPOLE.action)),
-    "act row": (act_record(PONG, SIX), act_record(CARTPOLE, TWO)),
-    "rollout row": (rollout_record(PONG, SIX, 20), rollout_record(CARTPOLE, TWO, 20)),
+    "action row": (wire.action_record(PONG.action), wire.action_record(CARTPOLE.action)),
+    "act row": (wire.act_record(PONG, SIX), wire.act_record(CARTPOLE, TWO)),
+    "rollout row": (wire.rollout_record(PONG, SIX, 20), wire.rollout_record(CARTPOLE, TWO, 20)),
 }
 
 

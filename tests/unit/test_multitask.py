@@ -30,9 +30,8 @@ def test_each_row_gets_the_value_of_its_task_and_the_policy_ignores_the_task(*, 
     net = PolicyAndValue(config.net, VECTORS)
     net.value = PopArt(net.value, TASKS)
     torch.nn.init.normal_(net.value.weight, generator=generator())
-    inputs = StepInput(
-        torch.randn(T, B, 5), torch.zeros(T, B, dtype=torch.int64), torch.zeros(T, B), torch.ones(T, B) > 0
-    )
+    nothing = torch.zeros(T, B)
+    inputs = StepInput(torch.randn(T, B, 5), nothing.long(), nothing, nothing == 0)
     state = net.initial_state(B)
     (logits, values), _ = net(inputs, state, TASK)
     alone = [net(inputs, state, torch.full((B,), task))[0] for task in range(TASKS)]
@@ -103,9 +102,8 @@ def test_the_gradient_is_that_of_k_heads_written_out_in_loops() -> None:
     expected = by_hand(config, net, batch)
     torch.testing.assert_close(total, expected, rtol=1e-10, atol=0)
     parameters = [net.logits, net.value.weight, net.value.bias]
-    for mine, theirs in zip(
-        torch.autograd.grad(total, parameters), torch.autograd.grad(expected, parameters), strict=True
-    ):
+    found, wanted = (torch.autograd.grad(each, parameters) for each in (total, expected))
+    for mine, theirs in zip(found, wanted, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-12)
         assert mine.any()
 

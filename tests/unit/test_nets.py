@@ -158,9 +158,7 @@ def test_an_mlp_has_the_layers_that_are_asked_for_and_its_value_does_not_train_t
     ("settings", "seen"),
     [({}, False), ({"core": "lstm"}, True), (SEEN, True), ({"last_action_reward": "never", "core": "lstm"}, False)],
 )
-def test_the_last_action_and_the_clipped_reward_are_inputs_with_memory_or_on_request(
-    settings: dict[str, Any], *, seen: bool
-) -> None:
+def test_last_action_and_reward_are_inputs_with_memory_or_on_request(settings: dict[str, Any], *, seen: bool) -> None:
     net = network("auto", CARTPOLE, **settings)
     inputs = steps(CARTPOLE, 1, 8, resets=0.0)._replace(reward=torch.full((1, 8), 7.0))
 

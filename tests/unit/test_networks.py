@@ -78,9 +78,7 @@ def network(name: str, env: EnvSpec = CARTPOLE, algo: str = "ppo", **net: Any) -
 
 @pytest.mark.parametrize("env", [CARTPOLE, FRAMES, CHOICES], ids=lambda env: env.env_id)
 @pytest.mark.parametrize(("algo", "lowered"), [("ppo", False), ("ppo", True), ("dqn", False)])
-def test_a_torso_of_another_package_gets_the_whole_observation_as_it_is_read(
-    algo: str, env: EnvSpec, *, lowered: bool
-) -> None:
+def test_a_foreign_torso_gets_the_whole_observation_as_it_is_read(algo: str, env: EnvSpec, *, lowered: bool) -> None:
     net, obs = network("Tokens", env, algo, normalize_obs=env is CHOICES), observations(env, 2, 3)
     if lowered:
         net.lower(torch.bfloat16)

@@ -122,9 +122,8 @@ def run(tmp_path: Path) -> Path:
 
 def forked(run: Path, *flags: str, place: Path | None = None) -> Any:
     parent = load_parent("old", place or run)
-    return resolve_run(
-        Request.of_flags(["--root", str(run.parent), "--name", "new", *flags], {}, TrainFlags), NOW, parent=parent
-    )
+    request = Request.of_flags(["--root", str(run.parent), "--name", "new", *flags], {}, TrainFlags)
+    return resolve_run(request, NOW, parent=parent)
 
 
 def test_a_fork_has_the_settings_of_its_parent_under_those_that_are_given_and_names_it(run: Path) -> None:
@@ -150,25 +149,20 @@ def test_arguments_and_levels_of_a_fork_follow_from_those_of_its_parent(run: Pat
 def fork_of(parent: RunConfig, *flags: str) -> RunConfig:
     """The settings of a run that begins with the weights of one with these."""
     other = launcher.Parent("old", Path("config.yaml"), yaml.safe_load(dump(parent)), {"counters": {"agent_steps": 60}})
-    return resolve_run(
-        Request.of_flags(["--root", "nowhere", "--name", "new", *flags], {}, TrainFlags), NOW, parent=other
-    ).config
+    request = Request.of_flags(["--root", "nowhere", "--name", "new", *flags], {}, TrainFlags)
+    return resolve_run(request, NOW, parent=other).config
 
 
 @pytest.mark.parametrize(("before", "after"), [("5000", "1000000"), ("1000000", "5000")])
 def test_what_follows_from_the_length_of_a_run_follows_in_a_fork_from_its_own(before: str, after: str) -> None:
     flags = ["--env", "CartPole-v1", "--algo", "dqn", "--total_steps"]
     fresh = load_config([*flags, after], {}).algorithm
-    for given, own in (
-        ([], fresh),
-        (["--dqn.exploration_steps", "300"], fresh.model_copy(update={"exploration_steps": 300})),
-    ):
+    shorter = fresh.model_copy(update={"exploration_steps": 300})
+    for given, own in (([], fresh), (["--dqn.exploration_steps", "300"], shorter)):
         assert fork_of(load_config([*flags, before, *given], {}), "--total_steps", after).algorithm == own
 
 
-def test_another_algorithm_or_a_checkpoint_away_from_its_run_has_what_weights_are_bound_to(
-    run: Path, tmp_path: Path
-) -> None:
+def test_another_algorithm_or_a_checkpoint_elsewhere_has_what_weights_are_bound_to(run: Path, tmp_path: Path) -> None:
     config = forked(run, "--algo", "impala").config
     assert (config.section, config.preset, config.env.id) == ("impala", "cartpole-impala", "CartPole-v1")
     assert config.net.hidden_size == 16

@@ -36,9 +36,7 @@ STACKED = EnvSpec("Stacked-v0", ArraySpace.box((3,)), ArraySpace.discrete(4), fr
 
 
 @pytest.mark.parametrize(("algo", "greedy", "wanted"), [("td3", True, 1.0), ("ddpg", True, 1.0), ("sac", False, 0.99)])
-def test_neither_noise_nor_random_first_steps_are_played(
-    tmp_path: Path, algo: str, *, greedy: bool, wanted: float
-) -> None:
+def test_no_noise_or_random_first_steps_are_played(tmp_path: Path, algo: str, *, greedy: bool, wanted: float) -> None:
     policy = load(policy_run(tmp_path, algo, REACH, f"--{algo}.replay_size=10000"))
     with torch.no_grad():
         policy.module.mlp.out.bias[: REACH.action.shape[0]] = 20.0  # all that is highest
@@ -79,12 +77,10 @@ def test_any_loop_gets_the_actions_of_the_broker(tmp_path: Path, algo: str, env:
         broker.batch.slots[:] = range(2)
         broker.submit(2, with_cores=False)
         wanted = broker.acts.view(act_record(env, policy.algorithm.policy).dtype)[:, 0]["action"]
-        actions, state = policy.predict(
-            rows["obs"], state, rows["first"], deterministic=False, last_reward=rows["reward"]
-        )
-        for (space, theirs), (_, ours) in zip(
-            iterate_arrays(env.action, wanted), iterate_arrays(env.action, actions), strict=True
-        ):
+        obs, first, reward = (rows[name] for name in ("obs", "first", "reward"))
+        actions, state = policy.predict(obs, state, first, deterministic=False, last_reward=reward)
+        found = (iterate_arrays(env.action, each) for each in (wanted, actions))
+        for (space, theirs), (_, ours) in zip(*found, strict=True):
             low, high = space.bounds if space.kind == "box" else (None, None)
             np.testing.assert_allclose(ours, np.clip(theirs, low, high) if space.kind == "box" else theirs, rtol=1e-5)
 
@@ -230,9 +226,8 @@ def test_actions_are_those_of_evaluations_unless_asked_otherwise(tmp_path: Path)
             assert (len(np.unique(chosen)) > 1) == varies
 
 
-SPACES = spaces.Dict(
-    {"gear": spaces.Discrete(3, start=1), "pair": spaces.Tuple([spaces.MultiDiscrete([2, 3], start=[5, -1])])}
-)
+PAIR = spaces.Tuple([spaces.MultiDiscrete([2, 3], start=[5, -1])])
+SPACES = spaces.Dict({"gear": spaces.Discrete(3, start=1), "pair": PAIR})
 
 
 def test_choices_count_from_where_the_spaces_of_the_environment_do(tmp_path: Path) -> None:

@@ -57,9 +57,8 @@ def by_hand(algorithm: Any, batch: Batch) -> PolicyAndValue:
     for _ in range(c.epochs):
         for part in torch.randperm(len(places)).tensor_split(c.minibatches):
             t, b = torch.tensor([places[i] for i in part]).unbind(1)
-            inputs = StepInput(
-                *(entry[t, b][None] for entry in (batch.obs, batch.last_action, batch.reward, batch.first))
-            )
+            entries = (batch.obs, batch.last_action, batch.reward, batch.first)
+            inputs = StepInput(*(entry[t, b][None] for entry in entries))
             (logits, value), _ = net(inputs, torch.zeros(len(part), 0))
             policy = torch.distributions.Categorical(logits=logits[0])
             ratio = (policy.log_prob(batch.last_action[t + 1, b]) - old[t, b]).exp()

@@ -208,9 +208,8 @@ def test_new_sequences_have_the_priorities_that_the_learner_would_give_them(play
     given = drawn.weights ** (-1 / ALPHA)  # in proportion to the priorities
     useful = learner > 1e-3  # the replay raises priorities near 0
     assert useful.float().mean() > 0.9
-    torch.testing.assert_close(
-        given[useful] / given[useful].max(), learner[useful] / learner[useful].max(), rtol=1e-3, atol=1e-4
-    )
+    found, wanted = (each[useful] / each[useful].max() for each in (given, learner))
+    torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4)
 
 
 def test_the_pace_counts_the_steps_that_are_learned_from_and_no_padding(tmp_path: Path) -> None:

@@ -87,9 +87,7 @@ def test_a_row_whose_write_failed_is_lost_and_no_other(tmp_path: Path, opened: A
     assert numbers(opened(tmp_path)) == [4, 5, 6, 7, 8, 9]
 
 
-def test_rows_torn_by_a_machine_that_went_down_are_dropped(
-    tmp_path: Path, opened: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_rows_torn_by_a_power_cut_are_dropped(tmp_path: Path, opened: Any, caplog: pytest.LogCaptureFixture) -> None:
     fill(ring := opened(tmp_path), *range(1, 5))
     places = changed(ring, 5)
     fill(ring, *range(6, 9))

@@ -140,9 +140,7 @@ def test_the_iqm_is_the_mean_of_the_middle_half_and_intervals_cover_the_mean_as_
     assert 0.9 < np.mean((low < 0) & (high > 0)) < 0.98
 
 
-def test_groups_differ_in_more_than_seed_name_and_place_and_a_label_names_as_few_settings_as_that_takes(
-    tmp_path: Path,
-) -> None:
+def test_groups_differ_in_more_than_seed_name_and_place_and_labels_name_just_enough_settings(tmp_path: Path) -> None:
     seeds(tmp_path, "slow", [{10: 1.0}] * 2, ppo={"learning_rate": 1e-4}, health={"port": 1})
     seeds(tmp_path, "fast", [{10: 1.0}] * 2, ppo={"learning_rate": 1e-3}, broker={"endpoint": "x"})
     found = {group.label: [run.name for run in group.runs] for group in group_runs(find(tmp_path, "*"))}

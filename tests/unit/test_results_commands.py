@@ -87,23 +87,19 @@ def test_a_comparison_counts_runs_that_never_reached_the_threshold(root: Path) -
 def test_each_level_of_evaluations_is_a_line_and_a_row(root: Path) -> None:
     folder = save_run(root, "zipf", {100: 1.0}, env="small", evaluate={"levels": "zipf,rare"})
     levels = {"small": (0.75, "zipf"), "small-rare": (0.25, "rare")}
-    evaluations.write_evaluations(
-        folder, [evaluation(100, value, env) | {"level": name} for env, (value, name) in levels.items()]
-    )
+    found = [evaluation(100, value, env) | {"level": name} for env, (value, name) in levels.items()]
+    evaluations.write_evaluations(folder, found)
     figure = zb.plot("zipf", root=root)
     assert (lines(figure), labels(figure)) == ([[0.75], [0.25]], ["PPO, zipf (n=1)", "PPO, rare (n=1)"])
     assert len({line.get_linestyle() for line in figure.axes[0].lines}) == 2
     assert [(row["group"], row["mean"]) for row in rows("zipf", root)] == [("PPO, zipf", 0.75), ("PPO, rare", 0.25)]
-    evaluations.write_evaluations(
-        save_run(root, "zipf2", env="small", seed=2), [evaluation(100, 0.25, "small")]
-    )  # without levels
+    without_levels = save_run(root, "zipf2", env="small", seed=2)
+    evaluations.write_evaluations(without_levels, [evaluation(100, 0.25, "small")])
     assert [(row["runs"], row["n"]) for row in rows("zipf*", root)] == [(["zipf", "zipf2"], 2), (["zipf"], 1)]
     assert len(rows("zipf*", root, env="small-rare")) == len(rows("zipf*", root, of="training")) == 1
 
 
-def test_greedy_and_sampled_evaluations_never_share_a_line_a_row_or_a_column(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_greedy_and_sampled_returns_share_no_line_row_or_column(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for seed in (1, 2):  # the second half of their evaluations with other actions, as of a run that was continued so
         made = [evaluation(100, 1.0, "CartPole-v1"), evaluation(200, 90.0, "CartPole-v1") | {"actions": "sampled"}]
         evaluations.write_evaluations(save_run(root, f"both-{seed}", {300: 5.0}, seed=seed), made)
@@ -142,9 +138,7 @@ def overviews(root: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[
     return {run["name"]: run for run in json.loads(capsys.readouterr().out)}
 
 
-def test_the_state_of_a_run_is_derived_from_locks_checkpoint_and_steps(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_locks_checkpoint_and_steps_tell_the_state_of_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_run(tmp_path, "done", {400: 5.0})
     (save_run(tmp_path, "at-return", {200: 5.0}, stop_at_return=4.0) / "reached").touch()
     (save_run(tmp_path, "stopped", {200: 5.0, 300: 2.0}) / "checkpoint.pt").touch()

@@ -58,9 +58,7 @@ def test_a_run_is_found_by_name_folder_place_in_a_sweep_or_as_the_latest(root: P
         assert zb.Run("done").status().state == "finishing", "its last evaluations are played"
 
 
-def test_a_start_in_python_shows_the_remarks_of_a_command(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_in_python_shows_remarks_too(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train, "StartedRun", lambda settled, *_: settled.config.env)
     env = zb.start("CartPole-v1", "ppo", 3000, env={"options": {"low": -0.01}}, dqn={"discount": 0.5})
     assert (env.id, env.options) == ("CartPole-v1", {"low": -0.01})
@@ -81,9 +79,8 @@ def test_its_figures_are_data_frames_or_lists(root: Path, monkeypatch: pytest.Mo
 def test_what_is_logged_is_a_column_also_of_a_run_that_has_ended(root: Path) -> None:
     run = zb.Run("done")
     table = run.folder / "metrics.csv"
-    table.write_text(
-        table.read_text().replace("mean_return_100", "mean_return_100,entropy").replace(".0\n", ".0,0.5\n")
-    )
+    text = table.read_text().replace("mean_return_100", "mean_return_100,entropy")
+    table.write_text(text.replace(".0\n", ".0,0.5\n"))
     run.log(difficulty=3, **{"own/share": 0.5})
     table = run.metrics()
     assert table["agent_steps"].tolist() == [200, 400]

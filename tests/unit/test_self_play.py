@@ -166,9 +166,7 @@ def test_each_row_is_acted_for_by_the_network_of_its_side(spec: Any) -> None:
 
 
 @pytest.mark.parametrize(("algo", "actions", "varies"), [("r2d2", "sampled", False), ("ppo", "greedy", True)])
-def test_a_saved_opponent_draws_actions_unless_it_explores(
-    tmp_path: Path, algo: str, actions: str, *, varies: bool
-) -> None:
+def test_an_opponent_draws_actions_unless_it_explores(tmp_path: Path, algo: str, actions: str, *, varies: bool) -> None:
     config = settings(tmp_path, "other", algo=algo, evaluate={"actions": actions})
     algorithm = make_algorithm(config, VECTORS)
     (tmp_path / "other").mkdir()

@@ -10,19 +10,10 @@ from hypothesis import strategies as st
 
 from tests.build.errors import refuses
 from zerobeast.common.errors import RemoteProtocolError, RequestRefused
+from zerobeast.common.wire import stream as client
 from zerobeast.common.wire.messages import MAX_INTEGER, Frames, Header, Kind, Reason
 from zerobeast.common.wire.session import UNUSED_S, Arrival, SessionTable
-from zerobeast.common.wire.stream import (
-    BUSY_PERIOD_S,
-    HELLO_PERIOD_S,
-    LASTING_S,
-    PROMPT_SETBACKS,
-    RESEND_AFTER_S,
-    RESEND_LIMIT_S,
-    UNSENT_AFTER_S,
-    Reply,
-    Stream,
-)
+from zerobeast.common.wire.stream import RESEND_AFTER_S, RESEND_LIMIT_S, Reply, Stream
 
 ME, SLOT, EPOCH = 7, 2, 99
 FRAMES = (b"rows",)
@@ -71,17 +62,17 @@ def asked(now: float = 0.0) -> Stream:
 def test_hello_is_repeated_every_200_ms_until_welcome_and_every_second_if_there_is_no_room() -> None:
     found = stream()
     assert [found.due(now) for now in (0.0, 0.1)] == [HELLO, None]
-    assert found.deadline() == HELLO_PERIOD_S == 0.2
+    assert found.deadline() == client.HELLO_PERIOD_S == 0.2
     assert found.due(0.2) == HELLO
     assert found.accept(error(Reason.BUSY), 0.3) is Reply.STALE
     assert found.busy == "no"
-    assert [found.due(0.3 + BUSY_PERIOD_S - more) for more in (0.01, 0.0)] == [None, HELLO]
+    assert [found.due(0.3 + client.BUSY_PERIOD_S - more) for more in (0.01, 0.0)] == [None, HELLO]
     assert found.accept(welcome(), 2.0) is Reply.WELCOME
     assert (found.open, found.epoch, found.terms) == (True, EPOCH, {"env": EPOCH})
     assert found.due(10.0) is None
     assert found.deadline() == float("inf")
     found.request(Kind.STEP, (), FRAMES, 10.0)
-    assert [found.due(10.0), found.due(10.0), found.due(10.0 + UNSENT_AFTER_S)] == [step(1), None, step(1)]
+    assert [found.due(10.0), found.due(10.0), found.due(10.0 + client.UNSENT_AFTER_S)] == [step(1), None, step(1)]
 
 
 def test_an_unanswered_request_is_repeated_less_and_less_often_or_at_once_over_a_new_connection() -> None:
@@ -216,11 +207,11 @@ def converse(stream: Stream, server: Liar, now: float, until: float) -> int:
 def test_a_server_that_never_answers_is_asked_less_and_less_often_and_as_before_once_it_does(case: str) -> None:
     server, stream = LIARS[case](), Stream(ME, SLOT, {}, "x")
     rare = 5 if case == "here to hello" else 1  # a HELLO is repeated every 200 ms even if no server is there
-    assert converse(stream, server, 0.0, 60.0) < 60 * rare + 2 * PROMPT_SETBACKS
+    assert converse(stream, server, 0.0, 60.0) < 60 * rare + 2 * client.PROMPT_SETBACKS
     assert stream.setbacks > 3
     assert stream.trouble
     server.honest = True
-    assert converse(stream, server, 60.0, 60.0 + RESEND_LIMIT_S + LASTING_S + 1) > 1000
+    assert converse(stream, server, 60.0, 60.0 + RESEND_LIMIT_S + client.LASTING_S + 1) > 1000
     assert not stream.trouble
 
 
@@ -229,8 +220,8 @@ def test_a_restart_costs_no_wait_even_twice_in_a_row(case: str) -> None:
     server, stream, now = LIARS[case](), Stream(ME, SLOT, {}, "x"), 0.0
     server.honest = True
     for _ in range(2):
-        converse(stream, server, now, now + 2 * LASTING_S)
-        now += 2 * LASTING_S
+        converse(stream, server, now, now + 2 * client.LASTING_S)
+        now += 2 * client.LASTING_S
         for _ in range(2):
             stream.accept(server.lie(stream.seq), now)
             assert stream.open or stream.deadline() <= now
@@ -240,7 +231,7 @@ def test_a_restart_costs_no_wait_even_twice_in_a_row(case: str) -> None:
 
 def test_a_session_whose_answer_is_useless_is_ended_and_not_held_against_the_next_server() -> None:
     stream = asked()
-    for _ in range(PROMPT_SETBACKS + 3):
+    for _ in range(client.PROMPT_SETBACKS + 3):
         stream.reject("nonsense", 1.0)
     assert stream.trouble
     stream.give_up(2.0)

@@ -87,10 +87,8 @@ def test_one_line_declares_a_setting_of_each_kind(tmp_path: Path) -> None:
     file = tmp_path / "common" / "settings" / "run.py"
     file.write_text(file.read_text().replace(HEAD, HEAD + EDIT, 1))
     environ = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    found = subprocess.run(
-        [sys.executable, "-c", SCRIPT], cwd=tmp_path, env=environ, check=True, capture_output=True, text=True
-    )
-    assert json.loads(found.stdout) == {
+    found = subprocess.check_output([sys.executable, "-c", SCRIPT], cwd=tmp_path, env=environ, text=True)
+    assert json.loads(found) == {
         "flag": 5,
         "variable": 6,
         "file": 7,
@@ -113,9 +111,7 @@ class Fast(EnvConfig):
     speed: int = setting(2, "of another one")
 
 
-def test_a_section_has_the_settings_of_all_its_parts_and_each_setting_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_section_has_each_setting_of_its_parts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = EnvConfig.model_validate({"id": "football/academy_corner,PongNoFrameskip-v4", "frame_stack": 2})
     alone = env.for_task("football/academy_corner")
     assert (type(env), alone) == (Frames, StackConfig(id=alone.id, frame_stack=2))

@@ -193,9 +193,7 @@ def test_a_file_that_points_to_another_run_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["folder", "pipe", "endless", "loop", "socket"])
-def test_anything_in_place_of_the_file_is_an_error_for_readers_and_replaced_if_possible(
-    tmp_path: Path, kind: str
-) -> None:
+def test_what_is_in_place_of_a_file_is_an_error_for_readers_and_replaced_if_possible(tmp_path: Path, kind: str) -> None:
     place = tmp_path / "w"
     with socket.socket(socket.AF_UNIX) as here:
         {

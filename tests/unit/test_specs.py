@@ -161,9 +161,7 @@ def test_an_impossible_environment_is_refused(key: str, value: Any) -> None:
 
 
 @pytest.mark.parametrize("key", ["obs", "action"])
-def test_a_shape_of_very_many_sizes_is_refused_before_anything_is_multiplied(
-    monkeypatch: pytest.MonkeyPatch, key: str
-) -> None:
+def test_a_shape_of_very_many_sizes_is_refused_before_multiplying(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
     """60,000 sizes fit a header, but their product is a number of 50 kB and takes seconds to compute."""
 
     def product(sizes: Any) -> int:

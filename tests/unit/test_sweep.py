@@ -120,9 +120,7 @@ def test_a_file_that_cannot_be_run_is_refused_before_anything_starts(
     assert rest[:1] in (":", " "), caught.value
 
 
-def test_a_parent_that_is_not_there_and_runs_of_one_name_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_parent_and_runs_of_one_name_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with refuses(value="base"):
         planned(tmp_path, SEED, **{"from": "base"})
     monkeypatch.setattr("zerobeast.plan.resolution.fetch_spec", lambda _: ENV)
@@ -135,9 +133,7 @@ def test_a_long_name_is_cut_and_stays_unlike_others(tmp_path: Path) -> None:
     vary |= {"learner.unroll_length": [64, 65], "actor.env_groups": [2, 3], "envserver.step_timeout_s": [61, 62]}
     found = [trial.name for trial in planned(tmp_path, vary, seeds=[1234567890])]
     assert (len(set(found)), max(map(len, found)) <= 100) == (64, True)
-    same = GivenValue(
-        "net.torso", "tests.unit.test_networks:SHORT", "flag --net.torso"
-    )  # which confirms what the file imports
+    same = GivenValue("net.torso", "tests.unit.test_networks:SHORT", "flag --net.torso")  # confirms what is imported
     assert planned(tmp_path, {"net.torso": [same.value, "mlp"]}, same)[0].name.startswith("torso-tests.unit")
 
 
@@ -171,9 +167,7 @@ def test_a_journal_goes_on_after_a_line_that_was_cut_off(tmp_path: Path) -> None
     assert all(json.loads(line) for line in (tmp_path / JOURNAL).read_text().splitlines())
 
 
-def test_a_sweep_is_seen_among_runs_and_the_newest_run_may_be_one_of_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_sweep_is_seen_among_runs_and_may_hold_the_newest(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with open_journal(folder := tmp_path / "lr") as journal:
         journal.note_begin(3)
         journal.note_end("a", DONE, 2.0)
@@ -315,9 +309,7 @@ def test_a_signal_ends_all_runs_and_another_one_at_once_and_they_go_on_later(
     assert any("a:" in line and "b:" in line for line in said) != early, "how far both are"
 
 
-def test_a_run_that_cannot_be_started_fails_and_the_others_go_on(
-    tmp_path: Path, begun: dict[str, Callable[[], Asked]]
-) -> None:
+def test_a_run_that_cannot_start_fails_and_others_go_on(tmp_path: Path, begun: dict[str, Callable[[], Asked]]) -> None:
     begun |= {"a": partial(read_sweep, tmp_path / "none", []), "b": lambda: {}["key"], "c": lambda: Asked(0, 0)}
     with open_journal(tmp_path / "lr") as journal:
         found = Runner(tmp_path / "lr", [(0,)], journal, lambda _: None)

@@ -33,9 +33,7 @@ def test_control_characters_are_escaped_and_letters_are_not() -> None:
     assert (file.encoding, buffer.getvalue()) == ("ascii", b"run \\xe9\n")
 
 
-def test_what_ends_a_service_is_shown_without_escapes(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_fatal_error_has_no_escapes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def refuse(*_: object, **__: object) -> int:
         raise ConfigError(f"refuses: {ESCAPES}\nsecond")
 

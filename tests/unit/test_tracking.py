@@ -70,9 +70,8 @@ def test_evaluations_and_videos_come_with_their_steps(folder: Path) -> None:
         Item(0, folder / "videos/best.gif"),
     ]
     assert list(feed.new()) == []
-    evaluations.write_evaluations(
-        folder, [evaluation(5), evaluation(7), evaluation(7, actions="sampled", mean_return=0.5)]
-    )
+    sampled = evaluation(7, actions="sampled", mean_return=0.5)
+    evaluations.write_evaluations(folder, [evaluation(5), evaluation(7), sampled])
     assert list(feed.new()) == [Item(7, {"eval/mean_return": 1.5, "eval/mean_return-sampled": 0.5})]
 
 
@@ -117,9 +116,7 @@ def test_a_tracker_out_of_reach_costs_one_line_and_no_row(
     assert fake.got == [10, 20, -1, 30, 40], "it is closed whatever has failed before"
 
 
-def test_another_process_continues_where_one_has_ended_or_was_killed_as_the_same_run(
-    folder: Path, fake: type[Fake]
-) -> None:
+def test_a_process_continues_where_another_ended_or_was_killed_as_the_same_run(folder: Path, fake: type[Fake]) -> None:
     follow_run(Follower(folder, "fake", fake, "p"), lambda: True)
     assert fake.made == [], "nothing to say yet"
     grow(folder, *(f"1,{steps},,\n" for steps in (10, 20, 30)))

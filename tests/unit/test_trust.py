@@ -211,9 +211,7 @@ def given_by_file(folder: Path, env_id: str, kwargs: Mapping[str, object]) -> st
     return str(folder / "config.yaml")
 
 
-def test_neither_a_run_nor_an_export_gives_its_environment_such_arguments(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_run_or_export_gives_its_env_such_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     run, export, (env_id, kwargs) = tmp_path / "runs" / "gift", tmp_path / "export", ARGUMENTS[0]
     run.mkdir(parents=True)
@@ -301,14 +299,10 @@ def test_what_a_file_gives_beside_a_flag_is_judged_as_if_it_stood_alone(
     assert replaced.config.env.kwargs == {"symbol": "A", "width": 3}
     assert not trust.refusals_of(replaced.config, replaced.in_files)
     resolve_flags(given(**HARMLESS, width=3), {})
-    assert resolve_flags(given(width=4), {}).config.env.kwargs == {**HARMLESS, "width": 4}, (
-        "the file's own are known by now"
-    )
+    assert resolve_flags(given(width=4), {}).config.env.kwargs == {**HARMLESS, "width": 4}, "the file's are known now"
 
 
-def test_the_files_of_what_was_confirmed_are_for_this_user_alone_and_bounded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_files_of_confirmations_are_private_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.setattr(state, "MAX_DIGESTS", 3)
     for number in range(5):
@@ -327,9 +321,7 @@ def test_the_files_of_what_was_confirmed_are_for_this_user_alone_and_bounded(
 def test_an_evaluation_uses_nothing_of_a_run_that_reaches_or_admits_anyone(tmp_path: Path) -> None:
     given = {path: value for path, value in GIVEN.items() if not path.startswith("env.") and path != LEVELS}
     (tmp_path / "config.yaml").write_text(json.dumps(given))
-    config, alone = (
-        resolve_flags(["--config", str(tmp_path / "config.yaml"), *flags_for(SAFE_VALUES)], {}).config,
-        RunConfig(),
-    )
+    config = resolve_flags(["--config", str(tmp_path / "config.yaml"), *flags_for(SAFE_VALUES)], {}).config
+    alone = RunConfig()
     assert (config.security, config.health) == (alone.security, alone.health)
     assert config.learner.endpoint == alone.learner.endpoint

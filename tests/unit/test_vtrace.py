@@ -11,13 +11,7 @@ from torch import Tensor
 from tests.build.batches import generator
 from zerobeast.rl.algos.impala.config import SPEC
 from zerobeast.rl.learning.returns import shape_rewards
-from zerobeast.rl.ops.losses import (
-    baseline_loss,
-    clipped_baseline_loss,
-    masked_reduce,
-    policy_gradient_loss,
-    standardize,
-)
+from zerobeast.rl.ops import losses
 from zerobeast.rl.ops.vtrace import VTrace, vtrace
 
 CLIPS = {"rho_bar": 1.5, "c_bar": 0.8, "pg_rho_bar": 1.2, "trace_decay": 0.9}
@@ -118,9 +112,8 @@ def test_a_truncated_step_bootstraps_from_the_final_observation_and_nothing_cros
 
 def test_what_stands_in_a_void_transition_does_not_matter() -> None:
     clean = episode((0.5, 0.5, 0.5, 0.5), void=2)
-    soiled = episode(
-        (0.5, 0.5, torch.nan, 0.5), void=2, rewards=column(10, 20, torch.inf, 40), log_rhos=column(0, 0, torch.nan, 0)
-    )
+    rewards, log_rhos = column(10, 20, torch.inf, 40), column(0, 0, torch.nan, 0)
+    soiled = episode((0.5, 0.5, torch.nan, 0.5), void=2, rewards=rewards, log_rhos=log_rhos)
     assert torch.equal(clean.vs, soiled.vs)
     assert torch.equal(pg_advantages(clean), pg_advantages(soiled))
 
@@ -155,7 +148,7 @@ SOME = (torch.arange(STEPS * ROWS).view(STEPS, ROWS) % 3) > 0
 def test_masked_transitions_give_neither_loss_nor_gradient(entries: Tensor) -> None:
     log_probs = torch.zeros(STEPS, ROWS, requires_grad=True)
     soiled = entries.masked_fill(~SOME, torch.nan).requires_grad_()
-    loss = policy_gradient_loss(log_probs=log_probs, advantages=soiled, mask=SOME, reduction="sum")
+    loss = losses.policy_gradient_loss(log_probs=log_probs, advantages=soiled, mask=SOME, reduction="sum")
     loss.backward()
     assert soiled.grad is None, "advantages are data"
     assert log_probs.grad is not None
@@ -164,28 +157,29 @@ def test_masked_transitions_give_neither_loss_nor_gradient(entries: Tensor) -> N
 
 @pytest.mark.parametrize("reduction", ["sum", "mean"])
 def test_a_batch_without_a_valid_transition_has_loss_zero(entries: Tensor, reduction: str) -> None:
-    assert masked_reduce(entries, torch.zeros_like(SOME), reduction) == 0.0  # type: ignore[arg-type]
+    assert losses.masked_reduce(entries, torch.zeros_like(SOME), reduction) == 0.0  # type: ignore[arg-type]
 
 
 def test_a_clipped_value_counts_where_it_is_worse() -> None:
     values = torch.tensor([[0.0, 0.5, 1.0, 3.0]], dtype=torch.float64, requires_grad=True)
     before, targets = torch.full_like(values, 1.0), torch.full_like(values, 2.0)
     mask = torch.ones(1, 4, dtype=torch.bool)
-    loss = clipped_baseline_loss(values=values, before=before, targets=targets, clip=0.25, mask=mask, reduction="sum")
+    given: dict[str, Any] = {"values": values, "targets": targets, "mask": mask, "reduction": "sum"}
+    loss = losses.clipped_baseline_loss(before=before, clip=0.25, **given)
     # kept within 0.75 to 1.25: errors 1.25, 1.25, 1, 0.75 instead of 2, 1.5, 1, 1
     torch.testing.assert_close(loss.item(), 0.5 * (4.0 + 2.25 + 1.0 + 1.0))
     loss.backward()
     assert values.grad.tolist() == [[-2.0, -1.5, -1.0, 1.0]]
-    wide = clipped_baseline_loss(values=values, before=before, targets=targets, clip=9.0, mask=mask, reduction="sum")
-    torch.testing.assert_close(wide, baseline_loss(values=values, targets=targets, mask=mask, reduction="sum"))
+    wide = losses.clipped_baseline_loss(before=before, clip=9.0, **given)
+    torch.testing.assert_close(wide, losses.baseline_loss(**given))
 
 
 def test_normalised_entries_have_mean_0_and_deviation_1_where_they_count(entries: Tensor) -> None:
     soiled = entries.masked_fill(~SOME, 1e9)
-    valid = standardize(soiled, SOME)[SOME]
+    valid = losses.standardize(soiled, SOME)[SOME]
     assert valid.mean().item() == pytest.approx(0.0, abs=1e-12)
     assert valid.std(correction=0).item() == pytest.approx(1.0, abs=1e-6)
-    assert not standardize(torch.full_like(entries, 3.0), SOME)[SOME].any(), "nothing to tell apart"
+    assert not losses.standardize(torch.full_like(entries, 3.0), SOME)[SOME].any(), "nothing to tell apart"
 
 
 @pytest.mark.parametrize("clipping", ["none", "abs_one", "soft_asymmetric"])

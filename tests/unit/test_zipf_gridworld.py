@@ -67,9 +67,8 @@ def test_maps_are_those_of_the_description(size: Size) -> None:
     maps = maps_of(size)
     again = maps_of.__wrapped__(size)
     assert all(np.array_equal(one, other) for one, other in zip(maps, again, strict=True)), "the same for everybody"
-    assert (
-        len({wall.tobytes() + held.tobytes() for wall, held in zip(maps.walls, maps.objects, strict=True)}) == size.maps
-    )
+    pairs = zip(maps.walls, maps.objects, strict=True)
+    assert len({walls.tobytes() + objects.tobytes() for walls, objects in pairs}) == size.maps
     lines = np.arange(size.side) % 4 == 0
     for number, (walls, objects) in enumerate(zip(maps.walls, maps.objects, strict=True)):
         assert walls[[0, -1]].all()

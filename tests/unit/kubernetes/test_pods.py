@@ -11,16 +11,8 @@ import pytest
 import yaml
 
 from tests.build.compose import ENVS, services
-from tests.unit.kubernetes.manifests import (
-    KUBERNETES,
-    ORDER,
-    ROOT,
-    Container,
-    Rendered,
-    needs_kubectl,
-    quantity,
-    render,
-)
+from tests.helpers import ROOT
+from tests.unit.kubernetes.manifests import KUBERNETES, ORDER, Container, Rendered, needs_kubectl, quantity, render
 from zerobeast import __version__
 from zerobeast.common.config.load import resolve_flags
 from zerobeast.common.config.process import Instance

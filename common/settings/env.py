@@ -68,8 +68,8 @@ class EnvConfig(OpenSection):
     id: str = setting(
         "PongNoFrameskip-v4",
         "gymnasium id, MinAtar/<Game>, ALE/<Game>-v5, football/<scenario>, gfootball/<scenario>, envpool/<id>, "
-        "pettingzoo/<family>/<game>, module:Name or file.py:Name; several, with commas: one policy for all; "
-        "zipf(ID,ID;1): draw one of several for each episode",
+        "pettingzoo/<family>/<game>, module:Name or file.py:Name; several, separated by commas: one policy for all; "
+        "zipf(ID,ID;1): one of these ids is drawn for each episode",
         decides=ENVIRONMENT,
         max_length=MAX_ID_LENGTH,
         short="env",
@@ -96,18 +96,18 @@ class EnvConfig(OpenSection):
     )
     leave_out: Entries = setting(
         (),
-        "entries to drop from a Dict or Tuple observation, such as text: mission,camera.text",
+        "entries to drop from a Dict or Tuple observation, for example mission,camera.text",
         decides=NO_GUARD,
     )
     pad_obs: Shape = setting(
-        (), "zero-pad observations to this shape; empty: beast train pads if the environments of a run differ"
+        (), "zero-pad observations to this shape; empty: beast train pads if a run's environments differ in size"
     )
     pad_actions: int = setting(
-        0, "pad discrete actions to this number and mask the extra ones; 0: chosen as for pad_obs", ge=0, le=MAX_CHOICES
+        0, "pad discrete actions to this count and mask the added ones; 0: automatic, as pad_obs", ge=0, le=MAX_CHOICES
     )
     sizes: dict[str, Sizes] = setting(
         {},
-        "filled in by beast train, for several or padded environments: action count, first action, obs shape of each",
+        "filled in by beast train for several or padded environments: action count, first action and obs shape of each",
         decides=NO_GUARD,
         shapes=False,
     )
@@ -120,8 +120,8 @@ class EnvConfig(OpenSection):
     agent_id: bool = setting(False, "multi-agent: add the agent's index to each observation")
     opponent: str = setting(
         "",
-        "multi-agent: the policy of the other side, which is not trained on: latest, past (in each episode one of this "
-        "run's numbered checkpoints), RUN, RUN:<agent steps>, RUN:best or a path; empty: there is no other side",
+        "multi-agent: the policy of the other side, whose steps are not trained on: latest, past (one of this run's "
+        "numbered checkpoints in each episode), RUN, RUN:<agent steps>, RUN:best or a path; empty: no other side",
         decides=NO_GUARD,  # a checkpoint is data, and its settings are judged as those of any file
         max_length=1000,
         bound=False,
@@ -129,7 +129,7 @@ class EnvConfig(OpenSection):
     )
     opponents: Agents = setting(
         (),
-        "indices of the agents on the other side, such as 1 or 2,3; empty: half of them, alternating by environment",
+        "indices of the agents on the other side, such as 1 or 2,3; empty: half the agents, alternating by environment",
         bound=False,
         shapes=False,
     )

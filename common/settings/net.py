@@ -58,55 +58,55 @@ class NetConfig(OpenSection):
 
     torso: Torso = setting(
         "auto",
-        "shallow, deep, football or minatar for images, mlp for vectors; auto: chosen by the observations; "
-        "or a package's torso, module:Class or file.py:Class",
+        "shallow, deep, football or minatar for images, mlp for vectors, a package's torso, module:Class or "
+        "file.py:Class; auto: chosen to fit the observations",
         decides=CODE,
     )
     pixels: Literal["auto", "all", "none"] = setting(
         "auto",
-        "scale bytes by 1/255; auto: image-shaped bytes with bounds 0 and 255; all: all bytes, and every matrix is an "
-        "image",
+        "scale bytes by 1/255; auto: image-shaped bytes with bounds 0 and 255; all: all bytes, and read every matrix "
+        "as an image; none: no bytes",
     )
     normalize_obs: bool = setting(
-        False, "normalise observations by running mean and standard deviation, saved with the weights"
+        False, "normalise observations by their running mean and standard deviation, saved with the weights"
     )
     hidden_size: int = setting(0, "width of the last dense layer; 0: the torso's default", ge=0, le=MAX_WIDTH)
     hidden_sizes: Widths = setting(
-        (), "widths of the dense layers of mlp, such as 256,128; empty: two of net.hidden_size"
+        (), "widths of the dense layers of mlp, such as 256,128; empty: two layers of net.hidden_size"
     )
     activation: Literal["auto", "relu", "tanh", "elu", "silu", "gelu"] = setting(
         "auto", "activation of the layers before the heads; auto: the torso's default, tanh for mlp and relu otherwise"
     )
     core: Core = setting(
         "none",
-        "recurrent core after the torso: none, lstm, or a package's core, module:Class or file.py:Class",
+        "recurrent core after the torso: none, lstm, a package's core, module:Class or file.py:Class",
         decides=CODE,
     )
     core_width: int = setting(256, "width of the core", ge=1, le=65_536)
     memory: Memory = setting(
         "none",
-        "episodic memory for the LSTM, by the signal that picks what it keeps: momentum, knn or td_error for rare "
-        "steps, uniform for random ones, or a package's signal, module:NAME",
+        "episodic memory for the LSTM, by the signal that selects the stored steps: momentum, knn or td_error for rare "
+        "steps, uniform for random steps, a package's signal, or module:NAME; none: no memory",
         decides=CODE,
     )
     memory_size: int = setting(512, "capacity of the episodic memory, in entries", ge=1, le=1_000_000)
     memory_key_size: int = setting(32, "width of an entry's key", ge=1, le=4096)
     memory_neighbours: int = setting(
-        8, "k: nearest entries read at each step, averaged by the similarity of their keys", ge=1, le=1024
+        8, "k: number of nearest entries read at each step; their average is weighted by key similarity", ge=1, le=1024
     )
     last_action_reward: Literal["auto", "always", "never"] = setting(
-        "auto", "append the last action and the last reward to the torso's features; auto: only with a core"
+        "auto", "append the last action and reward to the torso's features; auto: only with a core"
     )
     action_std: Literal["free", "state"] = setting(
-        "free", "standard deviation of continuous actions; free: a parameter (Schulman et al. 2017); state: an output"
+        "free", "standard deviation of continuous actions; free: learned (Schulman et al. 2017); state: network output"
     )
     action_log_std: float = setting(
         0.0, "initial log standard deviation of continuous actions, in units of half the action range", ge=-4, le=1
     )
-    squash_actions: bool = setting(False, "keep continuous actions within their bounds by tanh instead of clipping")
+    squash_actions: bool = setting(False, "keep continuous actions within their bounds with tanh instead of clipping")
     max_parameters: int = setting(
         50_000_000,
-        "maximum number of parameters; layer sizes depend on the observations that environments send",
+        "maximum number of parameters; the sizes of some layers depend on the environment's observations",
         ge=1,
         le=LIMIT,
         about=About.CAPACITY,
@@ -138,19 +138,19 @@ class MemoryConfig(Section):
 
     familiar: int = setting(1024, "capacity of the familiarity buffer (FIFO), in steps", ge=2, le=100_000)
     steps_per_batch: int = setting(
-        8, "steps written to that buffer from each batch, each from a different rollout", ge=1
+        8, "steps written to the familiarity buffer from each batch, each from a different rollout", ge=1
     )
     refresh_every: int = setting(
         16,
-        "batches between refreshes: an epoch of the contrastive loss, then new rarity scores and new keys",
+        "batches between refreshes (an epoch of the contrastive loss, then new rarity scores and keys)",
         ge=1,
         le=LIMIT,
     )
-    contrastive_rate: float = setting(1e-4, "learning rate of the contrastive loss; 0: no such loss", ge=0, le=1)
+    contrastive_rate: float = setting(1e-4, "learning rate of the contrastive loss; 0: off", ge=0, le=1)
     contrastive_temperature: float = setting(0.2, "temperature of the contrastive loss (Zhou et al. 2022)", ge=1e-3)
     negatives_below: float = setting(
         1.0,
-        "two entries are negatives only if the cosine similarity of their keys is below this; 1: all pairs are",
+        "cosine similarity of keys below which two entries are negatives; 1: all pairs are negatives",
         ge=-1,
         le=1,
     )
@@ -162,7 +162,7 @@ class MemoryConfig(Section):
     )
     replay_share: float = setting(
         0.0,
-        "share of each batch that is remembered rollouts, drawn by priority and added to the new ones",
+        "share of rollouts from the memory in each batch, sampled by priority and added to the new rollouts",
         ge=0,
         le=0.9,
     )

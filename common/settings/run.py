@@ -33,7 +33,7 @@ class EnvServerConfig(Section):
 
     endpoint: Address = setting(
         "tcp://127.0.0.1:5550",
-        "endpoint that it binds and actors connect to",
+        "endpoint that the env-server binds and actors connect to",
         decides=REACH,
         about=About.PEERS,
         of_host=True,
@@ -44,10 +44,10 @@ class EnvServerConfig(Section):
     )
     workers: int = setting(0, f"worker processes for a session's pure-Python environments; {BY_CORES}", ge=0, le=1024)
     in_process: bool = setting(
-        False, "step pure-Python environments in the env-server's process: breakpoints work, a crash ends the server"
+        False, "step pure-Python environments in the server's process: breakpoints work, but a crash ends the server"
     )
-    max_envs: int = setting(8192, "maximum number of environments in all sessions", ge=1, le=2**20)
-    max_workers: int = setting(128, "maximum number of environment processes in all sessions", ge=1, le=65_536)
+    max_envs: int = setting(8192, "maximum number of environments across all sessions", ge=1, le=2**20)
+    max_workers: int = setting(128, "maximum number of environment processes across all sessions", ge=1, le=65_536)
     max_episodes_per_process: int = setting(
         0,
         "replace an environment process after this many episodes, for simulators that leak memory; 0: never",
@@ -56,7 +56,7 @@ class EnvServerConfig(Section):
     )
     max_process_memory_mb: int = setting(
         0,
-        "MB that an environment process with its children may use until it is replaced after an episode; 0: no limit",
+        "MB, including children, at which an environment process is replaced after an episode; 0: no limit",
         ge=0,
         le=LIMIT,
     )
@@ -98,7 +98,7 @@ class BrokerConfig(Section):
 
     endpoint: Address = setting(
         "tcp://127.0.0.1:5555",
-        "endpoint that it binds and actors connect to",
+        "endpoint that the broker binds and actors connect to",
         decides=REACH,
         about=About.PEERS,
         of_host=True,
@@ -109,7 +109,7 @@ class BrokerConfig(Section):
         0.005, "seconds that a request may wait for others to join its batch", ge=0, le=10
     )
     device: Device = setting(
-        "auto", "cpu, cuda, cuda:N, or auto: cuda if there is one", decides=NO_GUARD, about=About.MACHINE
+        "auto", "cpu, cuda, cuda:N, or auto: cuda if available", decides=NO_GUARD, about=About.MACHINE
     )
     precision: Precision = setting(
         "auto", "precision of the forward pass; auto: bfloat16 if the device is faster with it", about=About.MACHINE
@@ -122,7 +122,7 @@ class LearnerConfig(Section):
 
     endpoint: Address = setting(
         "tcp://127.0.0.1:5560",
-        "endpoint that it binds and actors and brokers connect to",
+        "endpoint that the learner binds and actors and brokers connect to",
         decides=REACH,
         about=About.PEERS,
         of_host=True,
@@ -136,7 +136,7 @@ class LearnerConfig(Section):
     )
     rank_endpoints: Addresses = setting(
         "",
-        "with ranks: endpoints of all ranks after the first, for actors, with commas",
+        "with ranks: endpoints of all ranks after the first, for actors, comma-separated",
         decides=REACH,
         about=About.PEERS,
     )
@@ -160,7 +160,7 @@ class LearnerConfig(Section):
         le=LIMIT,
     )
     device: Device = setting(
-        "auto", "cpu, cuda, cuda:N, or auto: cuda if there is one", decides=NO_GUARD, about=About.MACHINE
+        "auto", "cpu, cuda, cuda:N, or auto: cuda if available", decides=NO_GUARD, about=About.MACHINE
     )
     precision: Precision = setting("auto", "precision of the forward and backward passes; auto: as for the broker")
     threads: int = setting(0, f"torch threads on the CPU; {BY_CORES}", ge=0, le=1024, about=About.CAPACITY)
@@ -170,7 +170,7 @@ class LearnerConfig(Section):
     )
     max_lost_episodes: float = setting(
         0.1,
-        "end the run if environment failures cost more than this share of 1,000 among the newest episodes; 1: never",
+        "end the run if environment failures cost more than this share of the newest 1,000 episodes; 1: never",
         ge=0,
         le=1,
         about=About.FILES,
@@ -200,7 +200,7 @@ class LearnerConfig(Section):
         about=About.VERSIONS,
     )
     keep_checkpoints: int = setting(
-        10, "number of numbered checkpoints to keep, the newest ones", ge=1, le=1_000_000, about=About.VERSIONS
+        10, "how many of the newest numbered checkpoints to keep", ge=1, le=1_000_000, about=About.VERSIONS
     )
     log_every_s: float = setting(
         5.0,
@@ -233,7 +233,7 @@ class EvaluateConfig(Section):
     episodes: int = setting(10, "episodes per evaluation", ge=1, le=1_000_000)
     levels: str = setting(
         "",
-        "environments to evaluate in, with commas: names of levels, suffixes of the run's ids, or other ids; "
+        "environments to evaluate in, comma-separated: names of levels, suffixes of the run's ids, or other ids; "
         "empty: those of the run",
         decides=ENVIRONMENT,
         shapes=True,
@@ -247,7 +247,7 @@ class EvaluateConfig(Section):
     )
     max_steps: int = setting(
         30_000,
-        "maximum agent steps per episode; longer ones are truncated and counted",
+        "maximum agent steps per episode; longer episodes are truncated and counted",
         ge=1,
         le=LIMIT,
         about=About.LEARNING,
@@ -296,15 +296,15 @@ class LocalConfig(Section):
     )
     workers: int = setting(
         0,
-        "fused: worker processes with the same number of env groups each; 0: at most one per core",
+        "fused: number of worker processes, with an equal number of env groups each; 0: at most one per core",
         ge=0,
         le=256,
         idle=Idle(("apart", "serial", "serve")),
     )
     restarts: int | None = setting(
         None,
-        "maximum number of restarts after a process died, the learner included; empty: 3, only for processes killed by "
-        "a signal and never for the learner, and 0 with `deterministic`",
+        "maximum number of restarts of processes that died, including the learner; empty: 3, only of processes killed "
+        "by a signal and never of the learner, or 0 with `deterministic`",
         ge=0,
     )
     check: bool = setting(
@@ -312,7 +312,7 @@ class LocalConfig(Section):
         meaning="test an environment for half a second before this user's first run in it",
         shapes=True,
     )
-    log_mb: int = setting(20, "MB at which a log is rotated, with the old end in <log>.1; 0: no limit", ge=0, le=LIMIT)
+    log_mb: int = setting(20, "MB at which a log is rotated to <log>.1; 0: no limit", ge=0, le=LIMIT)
 
     @property
     def log_bytes(self) -> int:
@@ -328,13 +328,13 @@ class HealthConfig(Section):
     host: str = setting("127.0.0.1", "address to bind", decides=REACH)
     port: int = setting(
         0,
-        "port; in `beast train` the learner's, and the other services take the next ones; 0: any free port",
+        "port; in `beast train`, that of the learner, followed by those of the other services; 0: any free port",
         ge=0,
         le=65_535,
     )
     stall_after_s: float = setting(
         60.0,
-        "seconds without progress, although there is work, after which a service counts as `stalled`",
+        "seconds with work but without progress after which a service counts as `stalled`",
         gt=0,
         le=LIMIT,
     )
@@ -365,15 +365,15 @@ class ParentConfig(Section):
 
     about, is_bound = About.IDENTITY, True
 
-    run: str = setting("", "name or folder of that run, and its checkpoint", decides=NO_GUARD, of_host=True)
-    agent_steps: int = setting(0, "agent steps of that checkpoint, not counted in this run", ge=0)
+    run: str = setting("", "name or folder of the parent run, and its checkpoint", decides=NO_GUARD, of_host=True)
+    agent_steps: int = setting(0, "agent steps of the parent's checkpoint, not counted in this run", ge=0)
 
 
 class Run(Section):
     """The settings of a run, except those of its algorithm."""
 
     name: str = setting(
-        "", "name of the run and of its folder; empty: <env>-<algorithm>-<date>", decides=NO_GUARD, about=About.IDENTITY
+        "", "name of the run and its folder; empty: <env>-<algorithm>-<date>", decides=NO_GUARD, about=About.IDENTITY
     )
     root: str = setting(
         run_files.ROOT, "folder that contains the run folders", decides=PLACE, about=About.IDENTITY, of_host=True
@@ -390,17 +390,17 @@ class Run(Section):
         default=False,
         meaning="bit-identical weights when the run is repeated on this machine; slower",
     )
-    total_steps: int = setting(10_000_000, "agent steps to train for, exactly", ge=1, le=LIMIT)
+    total_steps: int = setting(10_000_000, "exact number of agent steps to train for", ge=1, le=LIMIT)
     stop_at_return: float | None = setting(
         None,
-        "end the run at this mean return of an evaluation, or of the last 100 episodes if it has none; empty: never",
+        "end the run at this mean return, of an evaluation or, without any, of the last 100 episodes; empty: never",
     )
     algo: str = setting(
         "impala", "algorithm: its name, module:NAME or file.py:NAME", decides=CODE, bound=True, names=True
     )
     preset: str = setting(
         "",
-        "named settings, above the defaults and below the YAML file; empty: chosen by environment and algorithm",
+        "named settings that override the defaults but not the YAML file; empty: chosen by environment and algorithm",
         decides=NO_GUARD,
         names=True,
     )

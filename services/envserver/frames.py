@@ -32,7 +32,7 @@ class Frames(StackConfig):
         meaning="Atari: losing a life sets terminated; returns and lengths are still those of whole games",
     )
     fire_reset: bool = setting(False, "Atari: press FIRE at a reset")
-    full_action_space: bool = setting(False, "Atari: all 18 actions instead of the game's minimal set")
+    full_action_space: bool = setting(False, "Atari: use all 18 actions instead of the game's minimal set")
     max_episode_frames: int = setting(108_000, "Atari: frames after which an episode is truncated", ge=1, le=10**9)
 
 

@@ -18,7 +18,7 @@ class ImpalaConfig(s.VTraceSettings):
 
     corrects_age: ClassVar[bool] = True
     entropy_target: float = setting(
-        0.0, "mean entropy in nats, held by adapting entropy_cost (SEED RL); 0: entropy_cost is fixed"
+        0.0, "target mean entropy in nats, reached by adapting entropy_cost (SEED RL); 0: entropy_cost is fixed"
     )
     baseline_cost: s.BaselineCost = 0.5
     popart: s.PopArt = False
@@ -26,11 +26,11 @@ class ImpalaConfig(s.VTraceSettings):
     reduction: s.Reduction = "sum"
     rho_bar: s.RhoBar = 1.0
     c_bar: s.CBar = 1.0
-    pg_rho_bar: float = setting(1.0, "V-trace: clip on importance ratios in the policy gradient", gt=0)
+    pg_rho_bar: float = setting(1.0, "V-trace: upper bound on importance ratios in the policy gradient", gt=0)
     trace_decay: s.TraceDecay = 1.0  # remark 2
     replay_share: float = setting(
         0.0,
-        "share of each batch that is old rollouts, drawn at random and added to the new ones; section 5.2.2: 0.5",
+        "share of old rollouts in each batch, drawn at random and added to the new ones; section 5.2.2: 0.5",
         ge=0,
         le=0.9,
     )

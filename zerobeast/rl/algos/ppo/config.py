@@ -11,15 +11,15 @@ class PPOConfig(s.ActorCriticSettings):
 
     trace_decay: s.TraceDecay = 0.95
     epochs: int = setting(10, "passes over each batch", ge=1, le=1000)
-    minibatches: int = setting(32, "minibatches (optimiser steps) per epoch of a full batch", ge=1, le=65_536)
+    minibatches: int = setting(32, "minibatches (one optimiser step each) per epoch on a full batch", ge=1, le=65_536)
     clip: s.Clip = 0.2
     value_clip: float = setting(
-        0.0, "clip range of value updates (OpenAI Baselines: same as clip); 0: no clipping", ge=0
+        0.0, "clip range for value updates (OpenAI Baselines: same as clip); 0: no clipping", ge=0
     )
     target_kl: float = setting(
-        0.0, "KL divergence at which the remaining updates on a batch are skipped; 0: never", ge=0
+        0.0, "KL divergence above which the remaining updates on a batch are skipped; 0: no limit", ge=0
     )
-    vtrace: bool = setting(True, "correct advantages for policy_lag by V-trace (APPO); false: plain GAE")
+    vtrace: bool = setting(True, "correct advantages for policy_lag with V-trace (APPO); false: plain GAE")
     rho_bar: s.RhoBar = 1.0
     c_bar: s.CBar = 1.0
     entropy_cost: s.EntropyCost = 0.0

@@ -20,14 +20,14 @@ class R2D2Config(r.QSettings):
 
     memory: ClassVar[bool] = True
     burn_in: int = setting(
-        40, "burn-in: steps before a sequence that only refresh the stored recurrent state", ge=0, le=10_000
+        40, "burn-in: steps before each sequence, which only refresh the stored recurrent state", ge=0, le=10_000
     )
-    sequence_length: int = setting(80, "steps of a sequence that are learned from, after the burn-in", ge=2, le=10_000)
+    sequence_length: int = setting(80, "steps to learn from in each sequence, after the burn-in", ge=2, le=10_000)
     value_rescaling: bool = setting(
         True, "rescale values by h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x (Pohlen et al. 2018)"
     )
     priority_mix: float = setting(
-        0.9, "eta: weight of the largest |TD error| in a sequence's priority; 1 - eta: of the mean", ge=0, le=1
+        0.9, "eta: weight of the largest |TD error| in a sequence's priority; the mean has weight 1 - eta", ge=0, le=1
     )
     n_step: r.Steps = 5
     discount: s.Discount = 0.997

@@ -8,7 +8,7 @@ from zerobeast.rl.algos.ddpg.config import DDPGConfig
 class TD3Config(DDPGConfig):
     """Twin delayed DDPG. Sources: Fujimoto et al. 2018, section 6.1 and appendix C, unless noted."""
 
-    critics: int = setting(2, "number of critics; the target is the smallest of their values", ge=1, le=16)
+    critics: int = setting(2, "number of critics; targets use the smallest of their values", ge=1, le=16)
     policy_delay: int = setting(
         2, "d: critic updates per update of the policy and of the target networks", ge=1, le=1000
     )

@@ -11,19 +11,19 @@ class VMPOConfig(s.ActorCriticSettings):
 
     corrects_age: ClassVar[bool] = True
     trace_decay: s.TraceDecay = 1.0  # n-step returns, as in the paper; below 1 GAE(lambda)
-    target_period: int = setting(10, "T_target: updates between two updates of the acting policy", ge=1, le=1_000_000)
-    eta: float = setting(1.0, "initial temperature of the advantage weights", gt=0)
+    target_period: int = setting(10, "T_target: updates per replacement of the acting policy", ge=1, le=1_000_000)
+    eta: float = setting(1.0, "initial eta: temperature of the advantage weights", gt=0)
     eta_limit: float = setting(0.1, "epsilon_eta: limit on the KL of the advantage weights from uniform weights", gt=0)
     kl_weight: float = setting(
         1.0, "initial alpha: weight of the KL(acting policy || policy) penalty; 0: no penalty", ge=0
     )
-    kl_limit: float = setting(0.01, "epsilon_alpha: limit on that KL for discrete actions", gt=0)
-    kl_mean_limit: float = setting(0.01, "epsilon_alpha: limit on that KL for the means of continuous actions", gt=0)
+    kl_limit: float = setting(0.01, "epsilon_alpha: limit on kl_weight's KL for discrete actions", gt=0)
+    kl_mean_limit: float = setting(0.01, "epsilon_alpha: limit on kl_weight's KL for means of continuous actions", gt=0)
     kl_std_limit: float = setting(
-        5e-5, "epsilon_alpha: limit on that KL for the standard deviations of continuous actions", gt=0
+        5e-5, "epsilon_alpha: limit on kl_weight's KL for standard deviations of continuous actions", gt=0
     )
     multiplier_rate: float = setting(
-        1e-2, "constant learning rate of eta and alpha, which have their own Adam optimiser", gt=0
+        1e-2, "constant learning rate of eta and alpha, which have a separate Adam optimiser", gt=0
     )  # Stoix; in the paper they share the policy's
     baseline_cost: s.BaselineCost = 1.0
     popart: s.PopArt = False

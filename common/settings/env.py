@@ -103,7 +103,7 @@ class EnvConfig(OpenSection):
         (), "zero-pad observations to this shape; empty: beast train pads if a run's environments differ in size"
     )
     pad_actions: int = setting(
-        0, "pad discrete actions to this count and mask the added ones; 0: automatic, as pad_obs", ge=0, le=MAX_CHOICES
+        0, "pad discrete actions to this count and mask the added ones; 0: as for empty pad_obs", ge=0, le=MAX_CHOICES
     )
     sizes: dict[str, Sizes] = setting(
         {},

@@ -72,7 +72,7 @@ class NetConfig(OpenSection):
     )
     hidden_size: int = setting(0, "width of the last dense layer; 0: the torso's default", ge=0, le=MAX_WIDTH)
     hidden_sizes: Widths = setting(
-        (), "widths of the dense layers of mlp, such as 256,128; empty: two layers of net.hidden_size"
+        (), "widths of the dense layers of mlp, such as 256,128; empty: two layers of width net.hidden_size"
     )
     activation: Literal["auto", "relu", "tanh", "elu", "silu", "gelu"] = setting(
         "auto", "activation of the layers before the heads; auto: the torso's default, tanh for mlp and relu otherwise"
@@ -85,8 +85,8 @@ class NetConfig(OpenSection):
     core_width: int = setting(256, "width of the core", ge=1, le=65_536)
     memory: Memory = setting(
         "none",
-        "episodic memory for the LSTM, by the signal that selects the stored steps: momentum, knn or td_error for rare "
-        "steps, uniform for random steps, a package's signal, or module:NAME; none: no memory",
+        "episodic memory for the LSTM, named by the signal that selects the stored steps: momentum, knn or td_error "
+        "for rare steps, uniform for random steps, a package's signal, or module:NAME; none: no memory",
         decides=CODE,
     )
     memory_size: int = setting(512, "capacity of the episodic memory, in entries", ge=1, le=1_000_000)

@@ -56,7 +56,7 @@ class EnvServerConfig(Section):
     )
     max_process_memory_mb: int = setting(
         0,
-        "MB, including children, at which an environment process is replaced after an episode; 0: no limit",
+        "MB that an environment process and its children may use before it is replaced after an episode; 0: no limit",
         ge=0,
         le=LIMIT,
     )
@@ -78,15 +78,15 @@ class ActorConfig(Section):
     """The service that drives environments and assembles rollouts."""
 
     env_groups: int = setting(
-        2, "env groups that alternate: one steps while another waits for inference (rlpyt, SEED)", ge=1, le=64
+        2, "env groups per actor, alternating: one steps while another waits for inference (rlpyt, SEED)", ge=1, le=64
     )
     envs_per_group: int = setting(
-        16, "rows of an env group, stepped and inferred together: environments, or agents if multi-agent", ge=1, le=4096
+        16, "rows per env group, stepped and inferred together: environments, or agents if multi-agent", ge=1, le=4096
     )
     collect_ahead: bool = setting(True, "keep acting while the learner uses a rollout; false: wait for the new policy")
     connect_timeout_s: float = setting(
         60.0,
-        "seconds without an answer from a service after which to exit with code 75",
+        "exit with code 75 after this many seconds without an answer from a service",
         gt=0,
         le=LIMIT,
         about=About.CAPACITY,
@@ -104,7 +104,7 @@ class BrokerConfig(Section):
         of_host=True,
         idle=IDLE_IF_CONNECTED,
     )
-    max_batch_rows: int = setting(256, "maximum number of rows (environments) in a forward pass", ge=1, le=65_536)
+    max_batch_rows: int = setting(256, "maximum rows per forward pass, one per environment or agent", ge=1, le=65_536)
     max_batch_delay_s: float = setting(
         0.005, "seconds that a request may wait for others to join its batch", ge=0, le=10
     )
@@ -226,7 +226,7 @@ class EvaluateConfig(Section):
 
     about = About.FILES
 
-    times: int = setting(0, "number of evaluations during training, evenly spaced; 0: none", ge=0, le=10_000)
+    times: int = setting(0, "number of evenly spaced evaluations during training; 0: none", ge=0, le=10_000)
     every_steps: int = setting(
         0, "agent steps between evaluations, instead of evaluate.times; 0: use evaluate.times", ge=0, le=LIMIT
     )
@@ -247,7 +247,7 @@ class EvaluateConfig(Section):
     )
     max_steps: int = setting(
         30_000,
-        "maximum agent steps per episode; longer episodes are truncated and counted",
+        "maximum agent steps per episode; longer episodes are cut off and counted as bounded",
         ge=1,
         le=LIMIT,
         about=About.LEARNING,
@@ -289,7 +289,7 @@ class LocalConfig(Section):
     )
     actors: int = setting(
         1,
-        "number of actors; fused: their env groups are spread over the workers, unless local.workers is set",
+        "number of actors; fused: their env groups are spread over the workers; no effect if local.workers is set",
         ge=1,
         le=256,
         idle=Idle(("serve",)),
@@ -303,8 +303,8 @@ class LocalConfig(Section):
     )
     restarts: int | None = setting(
         None,
-        "maximum number of restarts of processes that died, including the learner; empty: 3, only of processes killed "
-        "by a signal and never of the learner, or 0 with `deterministic`",
+        "maximum number of restarts of processes that died, including the learner; empty: 3 (0 with `deterministic`), "
+        "only of processes killed by a signal, never of the learner",
         ge=0,
     )
     check: bool = setting(
@@ -312,7 +312,7 @@ class LocalConfig(Section):
         meaning="test an environment for half a second before this user's first run in it",
         shapes=True,
     )
-    log_mb: int = setting(20, "MB at which a log is rotated to <log>.1; 0: no limit", ge=0, le=LIMIT)
+    log_mb: int = setting(20, "size in MB at which a log is rotated to <log>.1; 0: no limit", ge=0, le=LIMIT)
 
     @property
     def log_bytes(self) -> int:
@@ -365,7 +365,7 @@ class ParentConfig(Section):
 
     about, is_bound = About.IDENTITY, True
 
-    run: str = setting("", "name or folder of the parent run, and its checkpoint", decides=NO_GUARD, of_host=True)
+    run: str = setting("", "name, folder or checkpoint of the parent run", decides=NO_GUARD, of_host=True)
     agent_steps: int = setting(0, "agent steps of the parent's checkpoint, not counted in this run", ge=0)
 
 

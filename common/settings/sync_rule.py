@@ -72,8 +72,8 @@ class SyncConfig(Section):
     rule: Annotated[str, AfterValidator(_valid)] = setting(
         "always",
         "always, every N (published versions), every T s, never, or adaptive THRESHOLD, the limit on the divergence "
-        "from the acting policy: the mean KL divergence; for Q-learning, the share of observations with a different "
-        "best action; for DDPG, TD3 and SAC, the distance between the most likely actions",
+        "from the acting policy: for actor-critics, the mean KL divergence; for Q-learning, the share of observations "
+        "with a different best action; for DDPG, TD3 and SAC, the distance between the most likely actions",
         decides=NO_GUARD,
     )
 

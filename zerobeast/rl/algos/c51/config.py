@@ -14,7 +14,7 @@ class C51Config(r.QSettings):
     double: r.Double = False
     atoms: int = setting(51, "number of atoms of the return distribution", ge=2, le=1_000)
     v_min: float = setting(-10.0, "value of the lowest atom, in units of scaled and clipped rewards")
-    v_max: float = setting(10.0, "value of the highest atom")
+    v_max: float = setting(10.0, "value of the highest atom, in units of scaled and clipped rewards")
     batch_size: r.BatchSize = 32
     samples_per_insert: r.SamplesPerInsert = 8.0  # an update every 4 steps
     target_period: r.TargetPeriod = 2_500  # in updates; DQN's 10,000 are agent steps

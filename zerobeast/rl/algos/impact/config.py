@@ -15,17 +15,17 @@ class ImpactConfig(s.ActorCriticSettings):
     corrects_age: ClassVar[bool] = True
     batches: s.Batches = 4
     uses: s.Uses = 2
-    rho: float = setting(2.0, "upper clip on the ratio of behaviour to target policy in the surrogate", gt=0)
+    rho: float = setting(2.0, "upper bound on the ratio of behaviour to target policy in the surrogate", gt=0)
     clip: s.Clip = 0.3
     rho_bar: s.RhoBar = 1.0
     c_bar: s.CBar = 1.0
     entropy_cost: s.EntropyCost = 0.01
     baseline_cost: s.BaselineCost = 1.0
     kl_cost: float = setting(
-        0.0, "initial weight of the KL(target || policy) penalty, which is then adapted; 0: no penalty", ge=0
+        0.0, "initial value of the adaptive weight of the penalty KL(target || policy); 0: no penalty", ge=0
     )
     kl_target: float = setting(
-        0.04, "target of the adaptive KL weight: the mean KL over a target network's lifetime", gt=0
+        0.04, "mean KL over a target network's lifetime that the adaptive weight aims for", gt=0
     )
     normalize_advantages: s.NormalizeAdvantages = False
     learning_rate: s.LearningRate = 5e-4

@@ -30,7 +30,7 @@ class ImpalaConfig(s.VTraceSettings):
     trace_decay: s.TraceDecay = 1.0  # remark 2
     replay_share: float = setting(
         0.0,
-        "share of old rollouts in each batch, drawn at random and added to the new ones; section 5.2.2: 0.5",
+        "share of old rollouts in each batch, drawn at random and added to the new ones; paper's section 5.2.2: 0.5",
         ge=0,
         le=0.9,
     )

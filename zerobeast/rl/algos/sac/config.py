@@ -9,7 +9,7 @@ class SACConfig(r.BoxSettings):
     """Soft actor-critic. Sources: Haarnoja et al. 2018b, appendix D, unless noted."""
 
     temperature: float = setting(1.0, "initial alpha: weight of the entropy relative to rewards", gt=0)  # authors' code
-    learn_temperature: bool = setting(True, "adapt the temperature to reach the target entropy")
+    learn_temperature: bool = setting(True, "adapt the temperature (alpha) to reach the target entropy")
     target_entropy: float | None = setting(
         None, "target entropy in nats, with actions scaled to [-1, 1]; empty: minus the number of action components"
     )

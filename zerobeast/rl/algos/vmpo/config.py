@@ -17,10 +17,10 @@ class VMPOConfig(s.ActorCriticSettings):
     kl_weight: float = setting(
         1.0, "initial alpha: weight of the KL(acting policy || policy) penalty; 0: no penalty", ge=0
     )
-    kl_limit: float = setting(0.01, "epsilon_alpha: limit on kl_weight's KL for discrete actions", gt=0)
-    kl_mean_limit: float = setting(0.01, "epsilon_alpha: limit on kl_weight's KL for means of continuous actions", gt=0)
+    kl_limit: float = setting(0.01, "epsilon_alpha: limit on the penalised KL of discrete actions", gt=0)
+    kl_mean_limit: float = setting(0.01, "epsilon_alpha: limit on the penalised KL of continuous actions' means", gt=0)
     kl_std_limit: float = setting(
-        5e-5, "epsilon_alpha: limit on kl_weight's KL for standard deviations of continuous actions", gt=0
+        5e-5, "epsilon_alpha: limit on the penalised KL of continuous actions' standard deviations", gt=0
     )
     multiplier_rate: float = setting(
         1e-2, "constant learning rate of eta and alpha, which have a separate Adam optimiser", gt=0

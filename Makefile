@@ -3,7 +3,7 @@
 #   make train ARGS="--env CartPole-v1"     train (Pong without ARGS), resume with --name
 #   make test                               what to run before a commit: four to eight minutes on two cores, once set up
 #   make test-all                           everything but nightly, as CI does
-#   make nightly                            learning curves, soaks and benchmarks
+#   make nightly                            learning curves, soaks, benchmarks, and whole runs that take minutes
 #   make nightly-status                     when it last passed, and on which commit
 #   make test-extras                        environments of other packages, of those that are installed
 #   make golden                             what commands say and compose passes, written anew for a reviewer to compare
@@ -38,13 +38,13 @@ test: lint # the longest files first
 
 test-all: $(DEV) # whole runs separately: beside them, tests of seconds would wait for minutes; lint needs one core
 	$(MAKE) -j 2 lint short
-	$(PYTEST) -n $(RUNS) --no-loadscope-reorder $(LONG) $(filter-out $(LONG),$(WHOLE)) $(ARGS)
+	$(PYTEST) -n $(RUNS) -m "not nightly" --no-loadscope-reorder $(LONG) $(filter-out $(LONG),$(WHOLE)) $(ARGS)
 
 short: $(DEV)
 	$(PYTEST) -n $(WORKERS) tests/integration tests/unit $(ARGS)
 
 nightly: nightly-status
-	$(PYTEST) -n $(RUNS) tests/nightly $(ARGS)
+	$(PYTEST) -n $(RUNS) -m nightly tests/nightly $(WHOLE) $(ARGS)
 	$(if $(ARGS),,@$(BIN)/python -m tests.nightly.record --passed)
 
 nightly-status: $(DEV)

@@ -103,6 +103,7 @@ def test_weights_come_from_memory_and_workers_give_way_to_the_learner(run: Throw
     assert {nice - learner for nice in workers} == {RECORDS["worker"].niceness}
 
 
+@pytest.mark.nightly
 def test_weights_travel_by_socket_while_there_is_no_memory_for_them(tmp_path: Path) -> None:
     with ThrowawayRun([*FUSED, "--net.hidden_size", "512", "--local.workers", "1"], tmp_path) as run:
         run.start_all()
@@ -118,6 +119,7 @@ def test_weights_travel_by_socket_while_there_is_no_memory_for_them(tmp_path: Pa
             all_take_part(run, (0,))
 
 
+@pytest.mark.nightly
 def test_every_rollout_is_accounted_for_after_faults_of_workers_and_their_learner(tmp_path: Path) -> None:
     with disturbed_run([*SETTINGS, *WITNESS, "--local.placement", "fused"], tmp_path) as injector:
         injector.do(ServiceFault(FaultKind.KILL, BOTH, 0.1))

@@ -24,6 +24,7 @@ sys.exit(code)
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(bool(why := explain_missing()), reason=f"there are no networks of one's own here: {why}")
 def test_both_ranks_go_on_from_the_checkpoint_when_the_network_is_back(tmp_path: Path) -> None:
     flags = ("--env", "CartPole-v1", "--algo", "ppo", "--total_steps", "14000", "--insecure", "--root", tmp_path)

@@ -11,6 +11,7 @@ from tests.helpers import ROOT, killed_at_last
 pytestmark = pytest.mark.timeout(600)
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(bool(why := explain_missing()), reason=f"there are no networks of one's own here: {why}")
 def test_ppo_trains_on_while_one_network_is_cut_off_and_when_it_is_back() -> None:
     endpoints = ["tcp://127.0.0.1:5550", "tcp://10.9.0.2:5550"]

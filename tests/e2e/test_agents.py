@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.build.commands import beast, done, evaluate_run, pid_of, rows_of
 from tests.helpers import killed_at_last, wait_for_end, wait_until
@@ -30,6 +31,7 @@ def test_a_game_of_two_players_trains_while_its_process_is_killed_and_is_evaluat
     assert len(result["returns"]) == 3
 
 
+@pytest.mark.nightly
 def test_a_game_is_learned_against_past_versions_and_each_other_run(tmp_path: Path) -> None:
     place = ("--root", tmp_path, "--plain", "--local.placement", "apart")
     run = (*place, "--env", "pettingzoo/classic/tictactoe_v3")
@@ -55,6 +57,7 @@ GAMES = ["MinAtar/Breakout-v1", "MinAtar/Seaquest-v1"]
 SHORT = ("--plain", "--total_steps", "1000", "--learner.batch_size", "16")
 
 
+@pytest.mark.nightly
 def test_games_of_unequal_sizes_train_one_policy_that_is_evaluated_in_each(tmp_path: Path) -> None:
     """An env-server ends the session of an action that its game does not have, and with it the run."""
     out = done("train", "--root", tmp_path, "--env", ",".join(GAMES), "--name", "games", *SHORT)

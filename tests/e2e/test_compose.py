@@ -105,6 +105,7 @@ def test_stopping_leaves_a_checkpoint_from_which_up_continues(project: Project) 
     project.down()  # it would take the cores of whatever is tested next
 
 
+@pytest.mark.nightly
 def test_a_learner_ends_once_all_is_evaluated_by_an_env_server_apart_and_the_images_record(images: None) -> None:
     short = {"BEAST_TOTAL_STEPS": "8192", "BEAST_EVALUATE__TIMES": "2", "COMPOSE_PROFILES": "evaluate"}
     project = Project(f"zerobeast-evaluate-{os.getpid()}", SETTINGS | short, [BASE, FUSED])

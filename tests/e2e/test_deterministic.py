@@ -25,6 +25,7 @@ RUNS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("flags", RUNS.values(), ids=RUNS)
 def test_services_learn_the_same_wherever_they_are(flags: str, tmp_path: Path) -> None:
     assert unlike(tmp_path, flags) == []

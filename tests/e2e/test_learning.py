@@ -41,6 +41,7 @@ def test_sac_learns_continuous_actions_from_a_replay(tmp_path: Path) -> None:
     assert best(rows) >= 4.5, "the most is 8, without looking 1.6"
 
 
+@pytest.mark.nightly
 def test_every_part_of_nested_spaces_and_the_mask_are_learned_from(tmp_path: Path) -> None:
     """A random policy returns 3.2 of 8; one that misses any part of the observation or action at most 5.6."""
     nested = ("--env", f"{TASKS}:Signpost-v0", "--env.action_mask", "action_mask")

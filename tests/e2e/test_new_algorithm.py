@@ -34,7 +34,11 @@ def beast(packages: Path, folder: Path, *flags: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "own", "value"), [("awr", "temperature", "0.5"), ("two_timescale", "critic_learning_rate", "0.002")]
+    ("name", "own", "value"),
+    [
+        ("awr", "temperature", "0.5"),
+        pytest.param("two_timescale", "critic_learning_rate", "0.002", marks=pytest.mark.nightly),
+    ],
 )
 def test_an_algorithm_of_another_package_trains_as_our_own_do(tmp_path: Path, name: str, own: str, value: str) -> None:
     packages, plain, run = installed(name, tmp_path), ("train", "--plain", "--name", name), tmp_path / "runs" / name

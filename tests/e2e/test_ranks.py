@@ -4,6 +4,7 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 import torch
 
 from tests.build.commands import beast, best, done, pid_of, rows_of, steps
@@ -32,6 +33,7 @@ def test_training_goes_on_from_the_checkpoint_whichever_rank_is_killed(tmp_path:
     assert len({sender for sender, *_ in saved["rollouts"]["streams"]}) == 2, "the actors of both ranks"
 
 
+@pytest.mark.nightly
 def test_each_rank_has_a_replay_and_their_number_may_change(tmp_path: Path) -> None:
     flags, run = ("train", "--root", tmp_path, "--name", "x"), tmp_path / "x"
     done(*flags, *CARTPOLE, "--algo", "dqn", "--dqn.replay_min_size", "300", "--total_steps", "3000")
@@ -46,6 +48,7 @@ def test_each_rank_has_a_replay_and_their_number_may_change(tmp_path: Path) -> N
     assert after["counters"]["agent_steps"] == steps(run) == 5000
 
 
+@pytest.mark.nightly
 def test_held_batches_begin_anew_with_other_ranks(tmp_path: Path) -> None:
     """IMPACT holds batches of its own; ranks that held different ones would take different steps."""
     flags = ("train", "--plain", "--root", tmp_path, "--name", "x", "--env", "CartPole-v1", "--total_steps")

@@ -28,6 +28,7 @@ COMMANDS = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_script_learns_cartpole_on_two_env_servers(tmp_path: Path, name: str) -> None:
     if name == "sb3" and not SB3.exists():

@@ -10,7 +10,7 @@ import pytest
 from zerobeast.cli import main as cli
 from zerobeast_tools.bench import scale
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(900)]
 
 CARTPOLE = ["--env", "CartPole-v1"]
 

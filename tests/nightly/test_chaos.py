@@ -6,7 +6,7 @@ import pytest
 
 from zerobeast.cli import main as cli
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1800)]
 
 R2D2 = ("--algo", "r2d2", "--env", "CartPole-v1")
 

@@ -8,7 +8,7 @@ from tests.build.commands import TASKS, best, evaluate_run, rows_of, train
 from tests.build.placements import unlike
 from tests.helpers import ROOT
 
-pytestmark = pytest.mark.timeout(1200)
+pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1200)]
 
 SIGNAL = ROOT / "tests" / "build" / "parts.py"
 

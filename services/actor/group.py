@@ -29,7 +29,7 @@ class Group:
         state    event                if                     action                  next
         -------  -------------------  ---------------------  ----------------------  -------
         CONNECT  all sessions open    env session is new     RESET                   ENV
-        CONNECT  all sessions open    env session is known   begin a rollout, INFER  BROKER
+        CONNECT  all sessions open    env session is known   begin a rollout         act
         ENV      OBS                  env session is new     begin a rollout         go on
         ENV      OBS                  env session is known   record obs              go on
         ENV      env session lost                                                    CONNECT
@@ -38,15 +38,17 @@ class Group:
         BROKER   broker session lost                                                 CONNECT
         CREDIT   ACK or WELCOME       room in the window                             go on
 
-        go on    rollout complete     no room                                        CREDIT
-        go on    rollout complete     room for one, in step  push                    CREDIT
-        go on    rollout complete     room                   push                    go on
+        go on    rollout complete                            push                    go on
         go on    rollout incomplete   no broker session                              CONNECT
         go on    rollout incomplete   env session is new                             CONNECT
-        go on    rollout incomplete   both sessions known    INFER                   BROKER
+        go on    rollout incomplete   both sessions known                            act
+
+        act      rollout without act  no room in the window                          CREDIT
+        act      rollout without act  room in the window     INFER                   BROKER
+        act      rollout with acts                           INFER                   BROKER
 
     A session is new until its RESET is answered, or its first INFER sent. INFER in a new one begins a rollout, since
-    the broker keeps nothing of the one in progress. "In step" is `actor.collect_ahead false`.
+    the broker keeps nothing of the one in progress.
 
     Args:
       slot: which of its client's groups this is.
@@ -55,7 +57,6 @@ class Group:
       inference: plane to the broker.
       rollouts: plane to the learner.
       waits: counts what it waits for.
-      collect_ahead: go on while a rollout is learned from.
       sides: if its environments have an opponent, which rows are learned from.
     """
 
@@ -68,7 +69,6 @@ class Group:
         rollouts: RolloutsPlane,
         waits: Waits,
         *,
-        collect_ahead: bool = True,
         sides: Sides | None = None,
     ) -> None:
         self.slot, self.num_envs = slot, num_envs
@@ -76,7 +76,6 @@ class Group:
         self.rollouts_each = num_envs if sides is None else len(sides.learned)  #: rows of a ROLLOUT
         self.steps, self.inference, self.rollouts, self.waits = steps, inference, rollouts, waits
         self.planes: dict[Plane, GroupPlane] = {Plane.INFERENCE: inference, Plane.ROLLOUTS: rollouts}
-        self._collect_ahead = collect_ahead
 
     def deadline(self) -> float:
         return min(end.deadline() for end in self.planes.values())
@@ -116,7 +115,7 @@ class Group:
             self.steps.reset(now)
             self.waits.enter(Wait.ENV, now)
         else:
-            self._infer(now)
+            self._act(now)
 
     def _is_connected(self) -> bool:
         return all(end.stream.open for end in self.planes.values())
@@ -139,27 +138,33 @@ class Group:
             self.waits.enter(Wait.ENV, now)
 
     def _on_credit(self, now: float) -> None:
-        if self.rollouts.outbox.room:
+        if self._may_begin:
             self._go_on(now)
 
     def _go_on(self, now: float) -> None:
-        outbox, builder = self.rollouts.outbox, self.rollouts.builder
-        if builder.complete:
-            if outbox.room:
-                outbox.push(builder.take(), self.steps.episodes, now, self.inference.acting)
-                self.steps.episodes = []
-            else:
-                self._no_room()
-            if not outbox.room and (builder.complete or not self._collect_ahead):
-                self.waits.enter(Wait.CREDIT, now)
-                return
+        if self.rollouts.builder.complete:
+            self._push(now)
         if self.steps.new or not self.inference.stream.open:
             self._connect(now)
         else:
-            self._infer(now)
+            self._act(now)
 
-    def _no_room(self) -> None:
-        """Handle a complete rollout while the window is full."""
+    def _push(self, now: float) -> None:
+        """Send the complete rollout and begin the next one at its last observation."""
+        self.rollouts.outbox.push(self.rollouts.builder.take(), self.steps.episodes, now, self.inference.acting)
+        self.steps.episodes = []
+
+    @property
+    def _may_begin(self) -> bool:
+        """Whether the first actions of a rollout may be requested."""
+        return self.rollouts.outbox.room
+
+    def _act(self, now: float) -> None:
+        """Request actions, unless they would begin a rollout that the window does not admit."""
+        if self.rollouts.builder.at_start and not self._may_begin:
+            self.waits.enter(Wait.CREDIT, now)
+        else:
+            self._infer(now)
 
     def _infer(self, now: float) -> None:
         rows, builder = self.steps.rows, self.rollouts.builder
@@ -208,7 +213,6 @@ class EnvGroup(Group):
             InferencePlane(Stream(sender, slot, {}, f"broker at {config.broker.endpoint}"), sides),
             RolloutsPlane(learner, config.learner.unroll_length, timeouts.no_progress),
             waits,
-            collect_ahead=config.actor.collect_ahead,
             sides=sides,
         )
         self.planes = {Plane.STEPS: steps, **self.planes}
@@ -265,12 +269,18 @@ class AgentGroup(Group):
             return self.inference.stream.open
         return super()._is_connected()
 
-    def _no_room(self) -> None:
-        if self._drops:
+    @property
+    def _may_begin(self) -> bool:
+        return self._drops or super()._may_begin
+
+    def _push(self, now: float) -> None:
+        if self._drops and not self.rollouts.outbox.room:
             builder = self.rollouts.builder
             builder.recycle(builder.take())
             self.dropped += 1
             del self.steps.episodes[:-MAX_WAITING_EPISODES]  # the learner may stay away for days
+        else:
+            super()._push(now)
 
 
 #: what a group does in a state when a plane's message comes: the upper half of its table

@@ -4,7 +4,8 @@ A rollout is numbered, sent, and kept until an ACK confirms that an update has u
 restarted, dropped this client or misses a number) everything unacknowledged is sent again, except what that learner
 reports as received; it drops duplicates by their numbers. HELLO carries the first unacknowledged number: a learner can
 no longer get any rollout before it.
-With a window no larger than the sockets' queues, no pipe ever fills, and the window bounds the policy lag.
+The window counts rollouts that may be begun and unacknowledged, so a rollout that was begun can always be sent. It
+is no larger than the sockets' queues, so no pipe ever fills.
 """
 
 from collections import deque
@@ -55,7 +56,7 @@ class Outbox:
 
     @property
     def room(self) -> bool:
-        """Whether the window admits another rollout."""
+        """Whether the window admits the beginning of another rollout."""
         return len(self._kept) < self._window
 
     @property
@@ -82,7 +83,6 @@ class Outbox:
           now: seconds.
           acting: epoch of the broker that chose its actions, 0 if unknown.
         """
-        assert self.room, "the window is closed"
         self.seq += 1
         if not self._kept:
             self._progress_at = now
@@ -147,7 +147,7 @@ class Outbox:
             self.progress = progress
 
     def _acknowledge(self, consumed_seq: int, window: int, now: float) -> list[Rows]:
-        self._window = max(1, min(window, MAX_WINDOW))
+        self._window = max(0, min(window, MAX_WINDOW))
         self.stream.note_answer(now)
         free = []
         while self._kept and self._kept[0].seq <= consumed_seq:

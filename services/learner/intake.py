@@ -9,6 +9,7 @@ comes over the next one must not be trained on twice. These records are part of 
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from math import inf
 from typing import Any
 
 from zerobeast.common.errors import RemoteProtocolError
@@ -22,7 +23,7 @@ from zerobeast.services.learner.admission import Terms, mismatch, read_rollouts
 from zerobeast.services.learner.ledger import SavedLedger, StreamLedger
 from zerobeast.services.learner.plane import RolloutPlane
 from zerobeast.services.learner.queue import Message, RolloutQueue, Rows
-from zerobeast.services.learner.window import LONG_AGO, all_waiting, is_exhausted, window
+from zerobeast.services.learner.window import LONG_AGO, admit, all_waiting, capacity, is_exhausted, window
 
 GRANT_PERIOD_S = 1.0  #: between checks of which actors deliver
 
@@ -33,10 +34,11 @@ class Intake(RolloutPlane):
     Args:
       port: to receive from; the caller closes it.
       epoch: random id of this start.
-      window: messages that a stream may have unacknowledged.
+      window: messages that a stream may have in flight.
       terms: what every actor has to offer.
       queue: for incoming rollouts.
       record: of the run so far.
+      ahead: messages that a stream may begin beyond its window, while the learner uses those in flight.
       lock_step: whether a batch holds a rollout of every environment, in an order that arrival does not affect.
     """
 
@@ -49,17 +51,20 @@ class Intake(RolloutPlane):
         queue: RolloutQueue,
         record: SavedLedger,
         *,
+        ahead: int = 0,
         lock_step: bool = False,
     ) -> None:
         super().__init__(port, epoch)
         self._lock_step = lock_step
-        self._configured = window
-        self._granted = window  #: the window that WELCOME and ACK grant now
+        self._configured, self._ahead = window, ahead
+        self._window = window + ahead  #: messages that a stream may have begun without an acknowledgement
+        self.usable = inf  #: rows that are used before a rollout that begins now gets too old
         self.terms, self.queue, self.ledger = terms, queue, record.ledger
         self._sessions: SessionTable[StreamLedger] = SessionTable(epoch)
         self._left: dict[int, None] = {}  #: actors that have gone, in that order
         self._changed = True  #: whether actors came or left since the window was last computed
         self._grant_at = 0.0
+        self._now = 0.0  #: when messages were received last
         self.acting = ActingProcesses()
         self.progress: Callable[[], float] = lambda: 0.0  #: the share of the run that is trained, from 0 to 1
         self._founded_at: float | None = None  #: when the first HELLO came
@@ -88,7 +93,7 @@ class Intake(RolloutPlane):
             "acting": len(self.acting),
             "rollouts_by_fate": asdict(self.ledger),
             "queue_rows": self.queue.rollouts,
-            "queue_capacity": sum(session.state.rows for session in self._here) * self._granted,
+            "queue_capacity": sum(session.state.rows for session in self._here) * self._window,
             "streams": [
                 [each.sender, each.slot, each.state.rows, each.state.received, each.state.consumed, each.state.begun]
                 for each in self._sessions
@@ -103,11 +108,11 @@ class Intake(RolloutPlane):
     def take(self, now: float) -> Rows | None:
         """A batch to learn from: a short one if no stream has credit left to fill it; None: wait for more."""
         if self._lock_step:
-            if not all_waiting(self._granted, self.queue.batch_size, self._here):
+            if not all_waiting(self.queue.batch_size, self._here):
                 return None
             self.queue.sort()
             return self.queue.take(short=True)
-        return self.queue.take(short=self.queue.usable > 0 and is_exhausted(self._granted, self._here, now))
+        return self.queue.take(short=self.queue.usable > 0 and is_exhausted(self._here, now))
 
     def use(self, rows: int, *, learned: bool) -> list[Message]:
         """Count the rows of the batch that was taken; acknowledges and returns the messages that it has used up."""
@@ -120,13 +125,29 @@ class Intake(RolloutPlane):
     def _release(self) -> list[Message]:
         """Drop the rows that were taken; acknowledges and returns the messages that are done by that."""
         done = self.queue.release()
+        used: dict[tuple[int, int], Session[StreamLedger]] = {}
         for message in done:
             self.ledger.add(message)
             session = self._sessions.of(Header(Kind.ACK, message.sender, message.slot, self.epoch))
             if session is not None:
                 session.state.use(message.seq)
-                self._ack(session, message.seq)
+                used[message.sender, message.slot] = session
+        if done:
+            self._acknowledge(used)
         return done
+
+    def _acknowledge(self, used: dict[tuple[int, int], Session[StreamLedger]]) -> None:
+        """Send ACK to the streams of used messages, and to those that may begin another message because of that."""
+        for each in self._admit():
+            used[each.sender, each.slot] = each
+        for each in used.values():
+            self._ack(each, each.state.consumed)
+
+    def _admit(self) -> list[Session[StreamLedger]]:
+        """Raise the limits of streams; returns those that may begin more messages than before."""
+        here = list(self._here)
+        room = capacity(self.usable, self.queue.batch_size, here)
+        return admit(self._window, room, here, self._now)
 
     def farewell(self) -> None:
         """Send BYE to every actor: the learner ends."""
@@ -137,7 +158,7 @@ class Intake(RolloutPlane):
     def reads(self) -> bool:
         """Whether to receive: not if a batch is ready and more waits than was granted; the rest waits in the socket."""
         full = self.queue.usable >= self.queue.batch_size  # those of a batch that is learned from now are among them
-        room = not full or len(self.queue) <= self._granted * len(self._sessions)
+        room = not full or len(self.queue) <= self._window * len(self._sessions)
         return room and super().reads
 
     @property
@@ -171,6 +192,8 @@ class Intake(RolloutPlane):
             self.ledger.undone += session.state.begin(theirs.first)
             session.state.task = split_ids(self.terms.env.env_id).index(theirs.env.env_id)
             session.state.follows = header.body[0].get("progress") is True
+            session.state.limit = max(session.state.limit, session.state.consumed + 1)
+            self._acknowledge({})
             self._welcome(session)
 
     def _differs_in_env(self, theirs: Terms) -> bool:
@@ -193,7 +216,7 @@ class Intake(RolloutPlane):
     def _welcome(self, session: Session[StreamLedger]) -> None:
         assert self.terms.policy is not None, "a run has a policy"
         terms = {
-            "window": self._granted,
+            "window": session.state.outstanding,
             "policy": self.terms.policy.to_wire(),
             "unroll_length": self.terms.unroll_length,
             "received": session.state.received,
@@ -245,23 +268,20 @@ class Intake(RolloutPlane):
         self.queue.put(entry, rows[used:])
 
     def _ack(self, session: Session[StreamLedger], seq: int) -> None:
-        body = (session.state.consumed, self._granted, self.progress() if session.state.follows else None)
+        body = (session.state.consumed, session.state.outstanding, self.progress() if session.state.follows else None)
         self.port.send(Header(Kind.ACK, session.sender, session.slot, self.epoch, seq, body))
 
     def _grant(self, now: float) -> None:
-        """Adapt the window so that even few streams can fill a batch, and send it: they may all be waiting."""
+        """Adapt the window so that even few streams can fill a batch, and grant it: they may all be waiting."""
         if self._lock_step or (not self._changed and now < self._grant_at):
             return
         self._changed, self._grant_at = False, now + GRANT_PERIOD_S
-        granted = window(self._configured, self.queue.batch_size, self._here, now)
-        if granted == self._granted:
-            return
-        self._granted = granted
-        for session in self._sessions:
-            self._ack(session, session.state.consumed)
+        self._window = window(self._configured, self.queue.batch_size, self._here, now) + self._ahead
+        self._acknowledge({})
 
     def _notice(self, now: float) -> None:
         """Note actors that came or went, or never sent more than a HELLO."""
+        self._now = now
         for sender, here in self.port.changes().items():
             if here:
                 self._changed |= sender in self._left

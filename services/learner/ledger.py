@@ -46,6 +46,8 @@ class StreamLedger:
     begun: int = 0  #: rows of the message after `consumed` that an earlier learner has used
     pending: int = 0  #: how many are in the queue
     anchored: bool = False  #: whether it is known which number comes first
+    limit: int = 0  #: number of the newest message that it may begin; like all below, not part of a checkpoint
+    granted_at: float = 0.0  #: when `limit` was raised last
     task: int = 0  #: index of its environment among the run's; given by HELLO, anew in every start
     follows: bool = False  #: whether it is to get the progress of the run with each ACK; likewise
 
@@ -64,6 +66,11 @@ class StreamLedger:
         self.received = self.consumed = first - 1
         begun, self.begun = self.begun, 0
         return gone * self.rows - begun
+
+    @property
+    def outstanding(self) -> int:
+        """Messages that it may have begun and that are not used up."""
+        return max(0, self.limit - self.consumed)
 
     def arrival(self, seq: int) -> Arrival:
         """Classify a message. A gap means that a dead connection lost messages."""

@@ -1,4 +1,4 @@
-"""Rollout messages between the socket and the update, first in, first out. Pure.
+"""Rollout messages between the socket and the update, those of the oldest policy first. Pure.
 
     queue.put(message, rows)        # rows in memory of their own; None: nothing of it can be learned from
     queue.expire(version)           # nor from messages whose policy is older than this version, now and later
@@ -8,9 +8,9 @@
     acting = queue.acting           # the broker that chose its actions
     done = queue.release()          # the batch is used, and with it these messages, in the order of their arrival
 
-Rows leave once each, in the order of arrival unless `sort` has changed it. A message is done when its last row and
-every message before it are, even if it holds nothing to learn from, because an acknowledgement covers every message
-before it.
+Rows leave once each. Those of the oldest policy come first, since they expire first; among equal ones, in the order of
+arrival. The messages of one stream stay in their order, because an acknowledgement covers every message before it. A
+message is done when its last row and every message before it are, even if it holds nothing to learn from.
 """
 
 from collections import deque
@@ -58,7 +58,7 @@ class _Entry:
 
 
 class RolloutQueue:
-    """A first-in-first-out queue of rollout messages, read in batches of rows.
+    """A queue of rollout messages, read in batches of rows.
 
     Args:
       allocate: allocates memory for a number of rows.
@@ -76,6 +76,7 @@ class RolloutQueue:
         self.usable = 0  #: rows that can be learned from
         self._void = 0  #: rollouts of messages without such rows, until their turn comes
         self._taken = 0
+        self._fixed = 0  #: messages at the front that `take` has returned or that are used in part
         self._oldest = 0  #: version that may still be learned from
 
     def __len__(self) -> int:
@@ -102,9 +103,9 @@ class RolloutQueue:
         return (message, used) if used else None
 
     def put(self, message: Message, rows: Rows | None) -> None:
-        """Append a message; without rows its `fate` is the reason."""
+        """Add a message; without rows its `fate` is the reason."""
         entry = _Entry(message, self._none if rows is None else rows, message.begun)
-        self._entries.append(entry)
+        self._entries.insert(len(self._entries) if rows is None else self._place(message), entry)
         self.usable += len(entry.rows)
         self._void += message.rollouts if rows is None else 0
         self._judge(entry)
@@ -134,7 +135,9 @@ class RolloutQueue:
         self._taken = count
         parts: list[Rows] = []
         known: list[tuple[int, int, Origin]] = []  #: task, acting process and origin of each row
+        self._fixed = 0
         for entry in self._entries:
+            self._fixed += 1
             if len(part := entry.rows[: count - len(known)]):
                 parts.append(part)
                 known += [(entry.message.task, entry.message.acting, row) for row in entry.origins(len(part))]
@@ -166,7 +169,16 @@ class RolloutQueue:
             if entry.message.fate != "used":
                 self._void -= entry.message.rollouts
             done.append(self._entries.popleft().message)
+        self._fixed = int(self.begun is not None)
         return done
+
+    def _place(self, message: Message) -> int:
+        """Where to insert a message: behind those of an older policy and those of its own stream."""
+        for index in range(len(self._entries), self._fixed, -1):
+            before = self._entries[index - 1].message
+            if before.version <= message.version or before[:2] == message[:2]:
+                return index
+        return self._fixed
 
     def _judge(self, entry: _Entry) -> None:
         rows = entry.rows

@@ -4,6 +4,7 @@ import logging
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from zerobeast.common.errors import ConfigError
@@ -60,6 +61,8 @@ class TrainingRun:
         self._taken_at = 0.0
         self._plays = 1 + zlib.crc32(repr(trainer.env.to_wire()).encode())  #: for `Vote`
         self._others: list[dict[str, Any]] = []  #: what the ranks after the first have shared last
+        self._first_version = trainer.counters.policy_version
+        self._rows_used = 0  #: since this start
         self._drifts = 0  #: checkpoints at which ranks had other weights
         meters.pace = trainer.learning.pace
         intake.progress = self._progress
@@ -68,6 +71,12 @@ class TrainingRun:
         """What environments follow, from 0 to 1."""
         steps, config = self.trainer.counters.agent_steps, self.trainer.config
         return min(1.0, steps / config.total_steps) if config.env.progress is None else config.env.progress
+
+    @property
+    def _rows_per_version(self) -> float:
+        """Rows that an update of the policy uses, on average since this start."""
+        versions = self.trainer.counters.policy_version - self._first_version
+        return self._rows_used / versions if versions else self.intake.queue.batch_size
 
     @property
     def finished(self) -> bool:
@@ -88,7 +97,9 @@ class TrainingRun:
             return
         settings = self.trainer.config.learner
         lag_counts = self.trainer.learning.credit == "after_step" and self._rule.name == "always"
-        oldest = self._versions.version - settings.max_policy_lag * settings.publish_every if lag_counts else 0
+        lag = settings.max_policy_lag * settings.publish_every
+        oldest = self._versions.version - lag if lag_counts else 0
+        self.intake.usable = lag * self._rows_per_version if lag_counts else inf
         self.meters.count_finished(self.intake.drop_stale(oldest), self.trainer.counters.agent_steps)
 
     def vote(self, coordinator: SoloCoordinator) -> Vote:
@@ -152,6 +163,7 @@ class TrainingRun:
     def _acknowledge(self, rows: int, *, learned: bool) -> None:
         """Give back the credit of the rows that were taken."""
         self.trainer.wait()
+        self._rows_used += rows
         messages = self.intake.use(rows, learned=learned)
         self.meters.count_finished(messages, self.trainer.counters.agent_steps)
         for message in messages:
@@ -284,7 +296,10 @@ class RunMaker:
         in_step = self.config.deterministic
         if in_step and trainer.learning.credit != "after_step":
             raise ConfigError(f"algo {self.config.section} with deterministic: expected one with credit after_step")
-        intake = Intake(self.sockets.port, self.epoch, settings.window, terms, queue, record, lock_step=in_step)
+        ahead = int(self.config.actor.collect_ahead)
+        intake = Intake(
+            self.sockets.port, self.epoch, settings.window, terms, queue, record, ahead=ahead, lock_step=in_step
+        )
         publisher = None if ranks.rank() else self.sockets.publisher
         self._writer = shared_writer(self.config, trainer.algorithm, self.epoch) if publisher else None
         versions = VersionPublisher(publisher, self._writer, self.epoch, intake.acting)

@@ -23,7 +23,6 @@ ENV = EnvSpec("Counter", ArraySpace.box((1,), "<i8"), ArraySpace.discrete(7))
 POLICY = PolicySpec(logits_and_value(1), 1)
 T, N, WINDOW, EPISODE = 3, 2, 2, 5
 CONFIG = RunConfig.model_validate({"learner": {"unroll_length": T}, "actor": {"envs_per_group": N}})
-SYNCHRONOUS = CONFIG.model_copy(update={"actor": CONFIG.actor.model_copy(update={"collect_ahead": False})})
 TICK_S = 0.05
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.build.groups import CONFIG, SERVERS, SYNCHRONOUS, TICK_S, WINDOW, Message, Play, Spoil, T, play_until_wait
+from tests.build.groups import CONFIG, SERVERS, TICK_S, WINDOW, Message, Play, Spoil, T, play_until_wait
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.health.hops import Hops
 from zerobeast.common.wire.messages import Header, Kind, Plane
@@ -44,7 +44,7 @@ def test_an_unrequested_welcome_opens_no_session(plane: Plane) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_no_order_of_restarts_and_losses_stops_a_group_or_puts_its_rollouts_out_of_step(seed: int) -> None:
-    play = Play(seed, SYNCHRONOUS if seed % 2 else CONFIG)
+    play = Play(seed)
     for _ in range(60):
         event, plane = play.random.randrange(8), play.random.choice(list(SERVERS))
         if event == 0 and play.servers[plane] is not None:
@@ -91,20 +91,19 @@ def test_rollouts_name_the_broker_that_acts_and_the_next_one_once_it_does(wait: 
     assert {play.acts[int(obs)] for _, _, rows in play.used for obs in rows["obs"][:, 0].flat} >= {first}
 
 
-def test_a_group_in_step_goes_on_once_what_it_sent_was_learned_from_and_another_plays_one_rollout_more() -> None:
-    for config, ahead in ((SYNCHRONOUS, 0), (CONFIG, 1)):
-        play = Play(config=config)
-        play.stuck_learner = True
-        for learned in range(4):
-            play.deliver(Plane.ROLLOUTS, play.server(Plane.ROLLOUTS).ack())  # which makes no room
-            for _ in range(60):
-                play.turn()
-            assert play.group.waits.current is Wait.CREDIT
-            assert play.cores == WINDOW + ahead + learned, "one at the start of each rollout"
-            assert play.group.rollouts.outbox.unacked == WINDOW
-            assert play.steps == (WINDOW + ahead + learned) * T + 1, "RESET, and the steps of so many rollouts"
-            play.deliver(Plane.ROLLOUTS, play.server(Plane.ROLLOUTS).use())
-        play.goes_on()
+def test_a_group_begins_no_rollout_beyond_its_window() -> None:
+    play = Play()
+    play.stuck_learner = True
+    for learned in range(4):
+        play.deliver(Plane.ROLLOUTS, play.server(Plane.ROLLOUTS).ack())  # which makes no room
+        for _ in range(60):
+            play.turn()
+        assert play.group.waits.current is Wait.CREDIT
+        assert play.cores == WINDOW + learned, "one at the start of each rollout"
+        assert play.group.rollouts.outbox.unacked == WINDOW
+        assert play.steps == (WINDOW + learned) * T + 1, "RESET, and the steps of so many rollouts"
+        play.deliver(Plane.ROLLOUTS, play.server(Plane.ROLLOUTS).use())
+    play.goes_on()
 
 
 def with_value(field: str, value: float, kind: type = float) -> Spoil:

@@ -126,7 +126,7 @@ def test_the_needed_window_does_not_stall_and_is_the_smallest_for_streams_of_one
 
 
 def stream(rows: int, asked_at: float | None) -> Session[StreamLedger]:
-    return Session(1, 0, StreamLedger(rows), opened_at=0.0, asked_at=asked_at)
+    return Session(1, 0, StreamLedger(rows, limit=1), opened_at=0.0, asked_at=asked_at)
 
 
 def test_streams_that_deliver_nothing_narrow_no_window_unless_all_are_such() -> None:

@@ -126,7 +126,8 @@ METRICS: dict[str, Metric] = {
     "acting": _gauge("brokers that inferred actions of the rollouts of the last minute"),
     "rollouts_by_fate": _counter("rollouts received, by fate", "fate"),
     "queue_rows": _gauge("rollouts in the queue"),
-    "queue_capacity": _gauge("rollouts covered by granted credit"),
+    "queue_capacity": _gauge("rollouts that may be begun and not learned from"),
+    "streams_held": _gauge("streams that may not use their whole window, since their rollouts would be too old"),
     "peers": _gauge("actors with a session"),
     "checkpoint_age_s": _gauge("seconds since the last checkpoint written by this process"),
     "drifts": _counter(

@@ -34,7 +34,7 @@ STARTING_STATE = "starting"
 ELSEWHERE_ROLE = "elsewhere"  #: role of a view that stands for services whose pages are out of reach
 BUSY_SHARE = 0.85  #: share of its time above which a service counts as the limit
 IDLE_SHARE = 0.1  #: share of its time up to which the learner counts as never waiting
-STALE_SHARE = 0.2  #: share of the rollouts
+STALE_SHARE = 0.02  #: share of the rollouts that may be dropped without a word
 FULL_SHARE = 0.9  #: share of the cores in use
 CROWDED_SHARE = 0.5  #: share of the time in which processes wait for a core, whatever other programs use them
 LASTING_S = 10.0  #: an update that takes longer than the span of rates
@@ -184,6 +184,7 @@ def _limit(services: Sequence[ServiceView]) -> str:
         or _cpu_bound(services)
         or _training_bound(_of(services, "learner")[0].page)
         or _server_bound(services)
+        or _held(services)
         or _latency_bound(services)
     )
 
@@ -197,6 +198,17 @@ def _lags(services: Sequence[ServiceView]) -> str:
     dropped = f"{format_share(stale)} of the rollouts exceed learner.max_policy_lag and are dropped"
     advice = "use fewer actors or environments, or raise learner.batch_size or learner.max_policy_lag"
     return f"training-bound: {dropped}{full and f', and {full}'}: {advice}"
+
+
+def _held(services: Sequence[ServiceView]) -> str:
+    """A sentence if the learner waits while streams wait for it: what they would begin would be too old in the end."""
+    learner, waits = _of(services, "learner")[0].page, _mean(services, "actor", "waiting_credit_fraction") or 0.0
+    held = number(learner, "streams_held") or 0.0
+    if not held or waits < MAIN_SHARE:
+        return ""
+    capacity = format_count(number(learner, "queue_capacity"))
+    why = f"learner.max_policy_lag admits {capacity} rollouts at once, and env groups wait {format_share(waits)}"
+    return f"latency-bound: {why}: use fewer environments, or raise learner.batch_size or learner.max_policy_lag"
 
 
 def _cpu_bound(services: Sequence[ServiceView]) -> str:

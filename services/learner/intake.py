@@ -93,7 +93,8 @@ class Intake(RolloutPlane):
             "acting": len(self.acting),
             "rollouts_by_fate": asdict(self.ledger),
             "queue_rows": self.queue.rollouts,
-            "queue_capacity": sum(session.state.rows for session in self._here) * self._window,
+            "queue_capacity": self._room(list(self._here)),
+            "streams_held": sum(each.state.outstanding < self._window for each in self._here),
             "streams": [
                 [each.sender, each.slot, each.state.rows, each.state.received, each.state.consumed, each.state.begun]
                 for each in self._sessions
@@ -146,8 +147,12 @@ class Intake(RolloutPlane):
     def _admit(self) -> list[Session[StreamLedger]]:
         """Raise the limits of streams; returns those that may begin more messages than before."""
         here = list(self._here)
-        room = capacity(self.usable, self.queue.batch_size, here)
-        return admit(self._window, room, here, self._now)
+        return admit(self._window, self._room(here), here, self._now)
+
+    def _room(self, here: list[Session[StreamLedger]]) -> int:
+        """Rows that streams may have begun and that are not used up."""
+        windows = self._window * sum(each.state.rows for each in here)
+        return int(min(windows, capacity(self.usable, self.queue.batch_size, here)))
 
     def farewell(self) -> None:
         """Send BYE to every actor: the learner ends."""

@@ -55,6 +55,7 @@ class RolloutPlane:
             "rollouts_by_fate": asdict(Ledger()),
             "queue_rows": 0,
             "queue_capacity": 0,
+            "streams_held": 0,
             "streams": [],
             "epoch": self.epoch,
         }

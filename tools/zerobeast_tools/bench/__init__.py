@@ -13,6 +13,7 @@ COMMANDS = {
     "digits": "check that this tree and another commit learn bit-identical weights",
     "stale": "learning curves with policy_lag and batch reuse, in one process per seed",
     "latency": "training rate with added network latency to the broker",
+    "waste": "share of the played steps that are learned from, by placement and number of streams",
     "profile": "CPU time of a training run by kind of code; needs perf",
     "keys": "cost of encryption: the same run over tcp with and without keys",
     "scale": "1 to 64 actors with environments that cost nothing",
@@ -30,7 +31,7 @@ HELP = f"""beast bench: {__doc__}
 {{commands}}
 
 All have --help, and --json FILE to write the result to a file. limit, train, compare, profile,
-latency, keys, scale, memory and stale take the flags of `beast train`, such as --env and --net.torso."""
+latency, keys, scale, memory, waste and stale take the flags of `beast train`, such as --env and --net.torso."""
 
 
 def main(argv: list[str]) -> int:

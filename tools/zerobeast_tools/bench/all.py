@@ -22,7 +22,7 @@ COMMANDS = (
     "train --net.torso deep",
     "train --net.core lstm",
     "train --env CartPole-v1 --actor.envs_per_group 64 --learner.batch_size 32",
-    *("latency", "keys", "scale", "broker", "steps", "remote", "rollouts", "weights", "replay"),
+    *("latency", "keys", "scale", "broker", "steps", "remote", "rollouts", "weights", "replay", "waste"),
     *LONG_BENCHMARKS,
 )
 

@@ -184,7 +184,7 @@ def _limit(services: Sequence[ServiceView]) -> str:
         or _cpu_bound(services)
         or _training_bound(_of(services, "learner")[0].page)
         or _server_bound(services)
-        or _held(services)
+        or _held_back(services)
         or _latency_bound(services)
     )
 
@@ -196,11 +196,11 @@ def _lags(services: Sequence[ServiceView]) -> str:
         return ""
     full = _full(services)
     dropped = f"{format_share(stale)} of the rollouts exceed learner.max_policy_lag and are dropped"
-    advice = "use fewer actors or environments, or raise learner.batch_size or learner.max_policy_lag"
+    advice = "shorten learner.unroll_length, or raise learner.max_policy_lag"
     return f"training-bound: {dropped}{full and f', and {full}'}: {advice}"
 
 
-def _held(services: Sequence[ServiceView]) -> str:
+def _held_back(services: Sequence[ServiceView]) -> str:
     """A sentence if the learner waits while streams wait for it: what they would begin would be too old in the end."""
     learner, waits = _of(services, "learner")[0].page, _mean(services, "actor", "waiting_credit_fraction") or 0.0
     held = number(learner, "streams_held") or 0.0

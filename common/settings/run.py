@@ -83,7 +83,7 @@ class ActorConfig(Section):
     envs_per_group: int = setting(
         16, "rows per env group, stepped and inferred together: environments, or agents if multi-agent", ge=1, le=4096
     )
-    collect_ahead: bool = setting(True, "keep acting while the learner uses a rollout; false: wait for the new policy")
+    collect_ahead: bool = setting(True, "play one more rollout during an update; false: wait for the new policy")
     connect_timeout_s: float = setting(
         60.0,
         "exit with code 75 after this many seconds without an answer from a service",
@@ -150,12 +150,12 @@ class LearnerConfig(Section):
         60.0, "with ranks: seconds for which a rank may be unreachable", gt=0, le=LIMIT, about=About.CAPACITY
     )
     window: int = setting(
-        1, "rollout messages that an env group may have in flight; bounds memory and policy_lag", ge=1, le=MAX_WINDOW
+        1, "rollouts in flight per env group, without that of collect_ahead; more if needed", ge=1, le=MAX_WINDOW
     )
     max_policy_lag: int = setting(
         20,
-        "drop rollouts whose oldest step is more than this many published versions old; only with sync.rule always, "
-        "and not for algorithms that learn from a replay on disk",
+        "age limit of a rollout's oldest step, in published versions: env groups wait rather than exceed it, and older "
+        "rollouts are dropped; only with sync.rule always, and not for algorithms that learn from a replay on disk",
         ge=0,
         le=LIMIT,
     )

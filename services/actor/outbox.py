@@ -50,14 +50,14 @@ class Outbox:
         self.progress: float | None = None  #: the share of the run that is trained, from 0 to 1, if HELLO asks for it
         self.episodes_dropped = 0  #: because more ended than rollouts could carry
         self._episodes: deque[Entry] = deque()
-        self._window = 0
+        self.window = 0  #: rollouts that may be begun and unacknowledged
         self._kept: deque[_Message] = deque()
         self._progress_at = 0.0
 
     @property
     def room(self) -> bool:
         """Whether the window admits the beginning of another rollout."""
-        return len(self._kept) < self._window
+        return len(self._kept) < self.window
 
     @property
     def unacked(self) -> int:
@@ -147,7 +147,7 @@ class Outbox:
             self.progress = progress
 
     def _acknowledge(self, consumed_seq: int, window: int, now: float) -> list[Rows]:
-        self._window = max(0, min(window, MAX_WINDOW))
+        self.window = max(0, min(window, MAX_WINDOW))
         self.stream.note_answer(now)
         free = []
         while self._kept and self._kept[0].seq <= consumed_seq:

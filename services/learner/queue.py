@@ -176,7 +176,8 @@ class RolloutQueue:
         """Where to insert a message: behind those of an older policy and those of its own stream."""
         for index in range(len(self._entries), self._fixed, -1):
             before = self._entries[index - 1].message
-            if before.version <= message.version or before[:2] == message[:2]:
+            is_as_old = before.fate == "used" and before.version <= message.version
+            if is_as_old or before[:2] == message[:2]:
                 return index
         return self._fixed
 

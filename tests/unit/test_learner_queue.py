@@ -139,3 +139,30 @@ def test_streams_that_deliver_nothing_narrow_no_window_unless_all_are_such() -> 
     assert window(2, 32, [stream(8, None), stream(4, None)], 0.0) == window_needed(32, [4])
     assert window(2, 32, [], 0.0) == 2
     assert window(2, 1000, [stream(1, None)], 0.0) == MAX_WINDOW
+
+
+@given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 2), st.booleans()), min_size=1, max_size=40))
+def test_the_oldest_policy_comes_first_and_equal_ones_as_they_arrived(events: list[tuple[int, int, bool]]) -> None:
+    queue, version = queue_of(1), dict.fromkeys(range(1, 5), 0)
+    waiting: list[tuple[int, int]] = []  #: version and order of arrival
+    for arrival, (sender, newer, learns) in enumerate(events):
+        version[sender] += newer
+        queue.put(Message(sender, 0, arrival + 1, 1, version=version[sender]), np.array([arrival]))
+        waiting.append((version[sender], arrival))
+        if learns:
+            assert taken(queue) == [min(waiting)[1]]
+            waiting.remove(min(waiting))
+            assert len(queue.release()) == 1
+
+
+def test_a_message_in_use_and_those_of_one_stream_are_never_overtaken() -> None:
+    queue = queue_of(2)
+    fill(queue, 1, [1, 2, 3], version=5)
+    fill(queue, 2, [4], version=4)
+    assert taken(queue) == [1, 2]
+    queue.put(Message(2, 0, 1, 1, version=0), np.array([9]))
+    assert released(queue) == []
+    assert (taken(queue), released(queue)) == ([3, 9], [1, 1])
+    refuse(queue, 3)
+    queue.put(Message(2, 0, 2, 1, version=0), np.array([10]))
+    assert (taken(queue), released(queue)) == ([10, 4], [2, 2, 3])

@@ -69,7 +69,7 @@ def _measure(flags: list[str], warmup_s: float, seconds: float, *, slow: bool) -
     Raises:
       BeastError: the run does not train.
     """
-    with training(flags) as run, _slowed(run) if slow else _as_it_is():
+    with training(flags) as run, _slow_down(run) if slow else _leave():
         time.sleep(warmup_s)
         before, steps, since = _fates(run), run.agent_steps(), time.monotonic()
         time.sleep(seconds)
@@ -90,7 +90,7 @@ def _fates(run: ThrowawayRun) -> Counter[str]:
 
 
 @contextmanager
-def _slowed(run: ThrowawayRun) -> Iterator[None]:
+def _slow_down(run: ThrowawayRun) -> Iterator[None]:
     """Suspend the learner half of the time."""
     ended, name = threading.Event(), run.children[0].spec.name
 
@@ -110,5 +110,5 @@ def _slowed(run: ThrowawayRun) -> Iterator[None]:
 
 
 @contextmanager
-def _as_it_is() -> Iterator[None]:
+def _leave() -> Iterator[None]:
     yield

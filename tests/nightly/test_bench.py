@@ -37,6 +37,13 @@ def test_every_plane_has_figures(tmp_path: Path, command: str) -> None:
     assert all(each["value"] > 0 for each in run(tmp_path, command, "--seconds", "0.5")["figures"])
 
 
+def test_most_of_what_many_workers_play_is_learned_from(tmp_path: Path) -> None:
+    flags = ("--local.actors", "8", "--seconds", "4", "--warmup", "4")
+    [share, rate] = run(tmp_path, "waste", *CARTPOLE, *flags)["figures"]
+    assert share["met"], "of the played steps"
+    assert rate["value"] > 0
+
+
 def test_memory_and_stale_run(tmp_path: Path) -> None:
     found = run(tmp_path, "memory", *CARTPOLE, "--minutes", "0.1", "--out", str(tmp_path / "memory.png"))["growth"]
     assert set(found) == {"learner", "broker", "envserver", "actor"}

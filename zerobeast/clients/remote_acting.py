@@ -164,7 +164,8 @@ class RemoteActing(AbstractContextManager["RemoteActing"]):
         queue = RolloutQueue(lambda count: np.zeros(count, record.dtype), config.learner.batch_size)
         terms = terms_of(config, env, algorithm.policy)
         port, epoch = self._sockets.port, self._sockets.plane.epoch
-        intake = Intake(port, epoch, config.learner.window, terms, queue, SavedLedger())
+        ahead = int(config.actor.collect_ahead)
+        intake = Intake(port, epoch, config.learner.window, terms, queue, SavedLedger(), ahead=ahead)
         publisher = VersionPublisher(self._sockets.publisher, None, intake.epoch, intake.acting)
         return _Run(algorithm, record, layout_id(algorithm.network()), intake, publisher)
 

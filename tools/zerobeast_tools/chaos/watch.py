@@ -142,8 +142,9 @@ class RunWatch:
 
     def wrong_accounts(self, balance: Balance) -> list[str]:
         """See `verdict.accounts`."""
-        learner = self.fleet.config.learner
-        return list(verdict.accounts(balance, learner.window, self.audit.steps, learner.unroll_length))
+        config = self.fleet.config
+        window = config.learner.window + config.actor.collect_ahead
+        return list(verdict.accounts(balance, window, self.audit.steps, config.learner.unroll_length))
 
     def wrong_messages(self, starts: int) -> list[str]:
         """What services that only restart must not send each other; `starts`: the learner's after the first."""

@@ -34,7 +34,8 @@ STARTING_STATE = "starting"
 ELSEWHERE_ROLE = "elsewhere"  #: role of a view that stands for services whose pages are out of reach
 BUSY_SHARE = 0.85  #: share of its time above which a service counts as the limit
 IDLE_SHARE = 0.1  #: share of its time up to which the learner counts as never waiting
-STALE_SHARE = 0.02  #: share of the rollouts that may be dropped without a word
+STALE_SHARE = 0.2  #: share of the rollouts above which their age is the limit
+WASTE_SHARE = 0.02  #: share of the rollouts above which a sentence mentions what is dropped
 FULL_SHARE = 0.9  #: share of the cores in use
 CROWDED_SHARE = 0.5  #: share of the time in which processes wait for a core, whatever other programs use them
 LASTING_S = 10.0  #: an update that takes longer than the span of rates
@@ -179,21 +180,23 @@ def _describe_beginning(services: Sequence[ServiceView]) -> str:
 
 
 def _limit(services: Sequence[ServiceView]) -> str:
-    return (
-        _lags(services)
-        or _cpu_bound(services)
-        or _training_bound(_of(services, "learner")[0].page)
+    learner = _of(services, "learner")[0].page
+    if (stale := number(learner, "stale_fraction") or 0.0) >= STALE_SHARE:
+        return _lags(services, stale)
+    sentence = (
+        _cpu_bound(services)
+        or _training_bound(learner)
         or _server_bound(services)
         or _held_back(services)
         or _latency_bound(services)
     )
+    return (
+        f"{sentence}; {format_share(stale)} of the rollouts are dropped as too old" * (stale >= WASTE_SHARE) or sentence
+    )
 
 
-def _lags(services: Sequence[ServiceView]) -> str:
+def _lags(services: Sequence[ServiceView], stale: float) -> str:
     """A sentence if more rollouts come than the learner can use while they are fresh, whether it waits or not."""
-    stale = number(_of(services, "learner")[0].page, "stale_fraction")
-    if stale is None or stale < STALE_SHARE:
-        return ""
     full = _full(services)
     dropped = f"{format_share(stale)} of the rollouts exceed learner.max_policy_lag and are dropped"
     advice = "shorten learner.unroll_length, or raise learner.max_policy_lag"

@@ -271,8 +271,7 @@ class AgentGroup(Group):
 
     @property
     def _may_begin(self) -> bool:
-        """One more than the window admits, since a caller may be unable to pause during an update."""
-        return self._drops or self.rollouts.outbox.unacked <= self.rollouts.outbox.window
+        return self._drops or super()._may_begin
 
     def _push(self, now: float) -> None:
         if self._drops and not self.rollouts.outbox.room:

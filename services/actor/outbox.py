@@ -50,14 +50,14 @@ class Outbox:
         self.progress: float | None = None  #: the share of the run that is trained, from 0 to 1, if HELLO asks for it
         self.episodes_dropped = 0  #: because more ended than rollouts could carry
         self._episodes: deque[Entry] = deque()
-        self.window = 0  #: rollouts that may be begun and unacknowledged
+        self._window = 0
         self._kept: deque[_Message] = deque()
         self._progress_at = 0.0
 
     @property
     def room(self) -> bool:
         """Whether the window admits the beginning of another rollout."""
-        return len(self._kept) < self.window
+        return len(self._kept) < self._window
 
     @property
     def unacked(self) -> int:
@@ -129,7 +129,8 @@ class Outbox:
             consumed_seq, window, *progress = header.body
             self._follow(*progress)
             return Reply.ANSWER, self._acknowledge(consumed_seq, window, now)
-        if header.kind is Kind.HERE and not header.seq and header.epoch == self.stream.epoch and self.in_transit:
+        waits = self.stream.open and (self._kept or not self.room)
+        if header.kind is Kind.HERE and not header.seq and header.epoch == self.stream.epoch and waits:
             if self.stream.count_setback("sends HERE", now):
                 self.stream.greet_again(now)  # the connection is new: what was in flight on the old one may be lost
             return Reply.STALE, []
@@ -147,7 +148,7 @@ class Outbox:
             self.progress = progress
 
     def _acknowledge(self, consumed_seq: int, window: int, now: float) -> list[Rows]:
-        self.window = max(0, min(window, MAX_WINDOW))
+        self._window = max(0, min(window, MAX_WINDOW))
         self.stream.note_answer(now)
         free = []
         while self._kept and self._kept[0].seq <= consumed_seq:

@@ -57,8 +57,12 @@ class Intake(RolloutPlane):
         super().__init__(port, epoch)
         self._lock_step = lock_step
         self._configured, self._ahead = window, ahead
-        self._window = window + ahead  #: messages that a stream may have begun without an acknowledgement
-        self.usable = inf  #: rows that are used before a rollout that begins now gets too old
+        #: messages that a stream may have begun without an acknowledgement
+        self._window = min(MAX_WINDOW, window + ahead)
+        self.usable = inf  #: rows that are used before a rollout that begins now gets too old; infinite: none does
+        self.version = 0  #: of the newest policy
+        self._capacity = 0  #: rows that may be outstanding, at most those of all windows
+        self._spare = -1.0  #: rows that may be outstanding beyond those of all windows
         self.terms, self.queue, self.ledger = terms, queue, record.ledger
         self._sessions: SessionTable[StreamLedger] = SessionTable(epoch)
         self._left: dict[int, None] = {}  #: actors that have gone, in that order
@@ -93,7 +97,7 @@ class Intake(RolloutPlane):
             "acting": len(self.acting),
             "rollouts_by_fate": asdict(self.ledger),
             "queue_rows": self.queue.rollouts,
-            "queue_capacity": self._room(list(self._here)),
+            "queue_capacity": self._capacity,
             "streams_held": sum(each.state.outstanding < self._window for each in self._here),
             "streams": [
                 [each.sender, each.slot, each.state.rows, each.state.received, each.state.consumed, each.state.begun]
@@ -146,13 +150,15 @@ class Intake(RolloutPlane):
 
     def _admit(self) -> list[Session[StreamLedger]]:
         """Raise the limits of streams; returns those that may begin more messages than before."""
-        here = list(self._here)
-        return admit(self._window, self._room(here), here, self._now)
+        return admit(self._window, self._measure_room(), self._here, self._now)
 
-    def _room(self, here: list[Session[StreamLedger]]) -> int:
-        """Rows that streams may have begun and that are not used up."""
+    def _measure_room(self) -> float:
+        """Rows that may be outstanding."""
+        here = list(self._here)
+        room = inf if self._lock_step else capacity(self.usable, self.queue.batch_size, here)
         windows = self._window * sum(each.state.rows for each in here)
-        return int(min(windows, capacity(self.usable, self.queue.batch_size, here)))
+        self._spare, self._capacity = room - windows, int(min(room, windows))
+        return room
 
     def farewell(self) -> None:
         """Send BYE to every actor: the learner ends."""
@@ -165,6 +171,11 @@ class Intake(RolloutPlane):
         full = self.queue.usable >= self.queue.batch_size  # those of a batch that is learned from now are among them
         room = not full or len(self.queue) <= self._window * len(self._sessions)
         return room and super().reads
+
+    def receive(self, now: float) -> None:
+        """Take the messages that arrived, then grant what they leave room for."""
+        super().receive(now)
+        self._grant(now)
 
     @property
     def _here(self) -> Iterator[Session[StreamLedger]]:
@@ -193,12 +204,13 @@ class Intake(RolloutPlane):
             self._changed = True
         if session is None and reachable:
             session = self._open_session(header, theirs, now)
+            self._measure_room()
         if session is not None:
             self.ledger.undone += session.state.begin(theirs.first)
             session.state.task = split_ids(self.terms.env.env_id).index(theirs.env.env_id)
             session.state.follows = header.body[0].get("progress") is True
-            session.state.limit = max(session.state.limit, session.state.consumed + 1)
-            self._acknowledge({})
+            messages = self._window if self._spare >= 0 else int(session.asked_at is None)
+            session.state.grant(session.state.consumed + messages, now)
             self._welcome(session)
 
     def _differs_in_env(self, theirs: Terms) -> bool:
@@ -267,10 +279,10 @@ class Intake(RolloutPlane):
             return
         self.acting.note(acting, int(rows["policy_version"].max()), now)
         episodes, lost = episodes_of(entries, self.port.refuse), read_lost(entries)
-        version = int(rows["policy_version"].min())
+        version = min(int(rows["policy_version"].min()), self.version)  # an earlier start may have got further
         entry = entry._replace(rollouts=len(rows) - used, episodes=episodes, lost=lost, version=version, begun=used)
         self.begin = None
-        self.queue.put(entry, rows[used:])
+        self.queue.put(entry, rows[used:], by_age=self.usable < inf)
 
     def _ack(self, session: Session[StreamLedger], seq: int) -> None:
         body = (session.state.consumed, session.state.outstanding, self.progress() if session.state.follows else None)
@@ -278,10 +290,12 @@ class Intake(RolloutPlane):
 
     def _grant(self, now: float) -> None:
         """Adapt the window so that even few streams can fill a batch, and grant it: they may all be waiting."""
-        if self._lock_step or (not self._changed and now < self._grant_at):
+        if not self._changed and now < self._grant_at:
             return
         self._changed, self._grant_at = False, now + GRANT_PERIOD_S
-        self._window = window(self._configured, self.queue.batch_size, self._here, now) + self._ahead
+        if not self._lock_step:
+            needed = window(self._configured, self.queue.batch_size, self._here, now)
+            self._window = min(MAX_WINDOW, needed + self._ahead)
         self._acknowledge({})
 
     def _notice(self, now: float) -> None:
@@ -298,7 +312,6 @@ class Intake(RolloutPlane):
             self._sessions.close(session)
             if session.sender not in self._sessions.senders:
                 self._left.pop(session.sender, None)
-        self._grant(now)
         self.acting.forget(now)
 
     def leave(self, sender: int) -> None:

@@ -69,8 +69,13 @@ class StreamLedger:
 
     @property
     def outstanding(self) -> int:
-        """Messages that it may have begun and that are not used up."""
-        return max(0, self.limit - self.consumed)
+        """Messages that it may have begun, or has sent all the same, and that are not used up."""
+        return max(self.limit, self.received, self.consumed) - self.consumed
+
+    def grant(self, limit: int, now: float) -> None:
+        """Admit the messages up to this number."""
+        if limit > self.limit:
+            self.limit, self.granted_at = limit, now
 
     def arrival(self, seq: int) -> Arrival:
         """Classify a message. A gap means that a dead connection lost messages."""

@@ -1,4 +1,4 @@
-"""Rollout messages between the socket and the update, those of the oldest policy first. Pure.
+"""Rollout messages between the socket and the update. Pure.
 
     queue.put(message, rows)        # rows in memory of their own; None: nothing of it can be learned from
     queue.expire(version)           # nor from messages whose policy is older than this version, now and later
@@ -8,8 +8,8 @@
     acting = queue.acting           # the broker that chose its actions
     done = queue.release()          # the batch is used, and with it these messages, in the order of their arrival
 
-Rows leave once each. Those of the oldest policy come first, since they expire first; among equal ones, in the order of
-arrival. The messages of one stream stay in their order, because an acknowledgement covers every message before it. A
+Rows leave once each, in the order of arrival, or those of the oldest policy first if it is the first to expire
+(`by_age`). The messages of one stream stay in their order, because an acknowledgement covers every message before it. A
 message is done when its last row and every message before it are, even if it holds nothing to learn from.
 """
 
@@ -102,10 +102,10 @@ class RolloutQueue:
         used = message.rollouts - len(rows) if message.fate == "used" else 0
         return (message, used) if used else None
 
-    def put(self, message: Message, rows: Rows | None) -> None:
-        """Add a message; without rows its `fate` is the reason."""
+    def put(self, message: Message, rows: Rows | None, *, by_age: bool = False) -> None:
+        """Add a message; without rows its `fate` is the reason. With `by_age`, newer policies' messages let it pass."""
         entry = _Entry(message, self._none if rows is None else rows, message.begun)
-        self._entries.insert(len(self._entries) if rows is None else self._place(message), entry)
+        self._entries.insert(self._place(message) if by_age else len(self._entries), entry)
         self.usable += len(entry.rows)
         self._void += message.rollouts if rows is None else 0
         self._judge(entry)
@@ -173,11 +173,13 @@ class RolloutQueue:
         return done
 
     def _place(self, message: Message) -> int:
-        """Where to insert a message: behind those of an older policy and those of its own stream."""
+        """Where to insert a message: behind those of an older policy, those of its own stream, and those without rows.
+
+        The last would otherwise be passed for ever, and their acknowledgement with them.
+        """
         for index in range(len(self._entries), self._fixed, -1):
             before = self._entries[index - 1].message
-            is_as_old = before.fate == "used" and before.version <= message.version
-            if is_as_old or before[:2] == message[:2]:
+            if before.fate != "used" or before.version <= message.version or before[:2] == message[:2]:
                 return index
         return self._fixed
 

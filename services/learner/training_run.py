@@ -4,7 +4,6 @@ import logging
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from math import inf
 from typing import Any
 
 from zerobeast.common.errors import ConfigError
@@ -61,22 +60,28 @@ class TrainingRun:
         self._taken_at = 0.0
         self._plays = 1 + zlib.crc32(repr(trainer.env.to_wire()).encode())  #: for `Vote`
         self._others: list[dict[str, Any]] = []  #: what the ranks after the first have shared last
+        learner = trainer.config.learner
+        self._lag = learner.max_policy_lag * learner.publish_every  #: versions that a rollout may be old
+        self._lag_counts = trainer.learning.credit == "after_step" and self._rule.name == "always"
         self._first_version = trainer.counters.policy_version
         self._rows_used = 0  #: since this start
         self._drifts = 0  #: checkpoints at which ranks had other weights
         meters.pace = trainer.learning.pace
         intake.progress = self._progress
+        self._bound_lag()
 
     def _progress(self) -> float:
         """What environments follow, from 0 to 1."""
         steps, config = self.trainer.counters.agent_steps, self.trainer.config
         return min(1.0, steps / config.total_steps) if config.env.progress is None else config.env.progress
 
-    @property
-    def _rows_per_version(self) -> float:
-        """Rows that an update of the policy uses, on average since this start."""
-        versions = self.trainer.counters.policy_version - self._first_version
-        return self._rows_used / versions if versions else self.intake.queue.batch_size
+    def _bound_lag(self) -> None:
+        """Have no more rollouts begun than are used before they are too old, at the rows per version so far."""
+        version = self.trainer.counters.policy_version
+        versions = version - self._first_version
+        per_version = self._rows_used / versions if versions else self.intake.queue.batch_size
+        if self._lag_counts:
+            self.intake.usable, self.intake.version = self._lag * per_version, version
 
     @property
     def finished(self) -> bool:
@@ -95,11 +100,8 @@ class TrainingRun:
         """
         if self._rows is not None or self.ended:  # the return that ended it is its last one
             return
-        settings = self.trainer.config.learner
-        lag_counts = self.trainer.learning.credit == "after_step" and self._rule.name == "always"
-        lag = settings.max_policy_lag * settings.publish_every
-        oldest = self._versions.version - lag if lag_counts else 0
-        self.intake.usable = lag * self._rows_per_version if lag_counts else inf
+        self._bound_lag()
+        oldest = self._versions.version - self._lag if self._lag_counts else 0
         self.meters.count_finished(self.intake.drop_stale(oldest), self.trainer.counters.agent_steps)
 
     def vote(self, coordinator: SoloCoordinator) -> Vote:
@@ -296,7 +298,8 @@ class RunMaker:
         in_step = self.config.deterministic
         if in_step and trainer.learning.credit != "after_step":
             raise ConfigError(f"algo {self.config.section} with deterministic: expected one with credit after_step")
-        ahead = int(self.config.actor.collect_ahead)
+        # programs that step themselves need not pause during an update
+        ahead = int(self.config.actor.collect_ahead or self.config.local.placement == "serve")
         intake = Intake(
             self.sockets.port, self.epoch, settings.window, terms, queue, record, ahead=ahead, lock_step=in_step
         )

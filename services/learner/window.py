@@ -1,11 +1,13 @@
 """How many rollouts each stream may begin: enough that a batch can always fill, and no more than can still be used.
 
-A stream may begin message number `StreamLedger.limit` and those before it. From a rollout's beginning to the update
-that uses its last row, the learner uses the rows that were outstanding when it began. So a bound on the outstanding
-rows, those begun and not used up, bounds the policy lag: the staleness rule of AReaL (Fu et al. 2025, section 5.1).
+A stream may begin message number `StreamLedger.limit` and those before it. Rows are outstanding from then until an
+update has used them. By Little's law, a rollout is used after as many rows as are outstanding on average, so a bound on
+these rows bounds the policy lag, if all streams play equally fast: the staleness rule of AReaL (Fu et al. 2025, section
+5.1). A stream that is much slower than the others can still be late.
 """
 
 from collections.abc import Iterable, Sequence
+from heapq import heapify, heapreplace
 from math import ceil, gcd
 
 from zerobeast.common.wire.messages import MAX_WINDOW
@@ -40,9 +42,10 @@ def window(configured: int, batch_size: int, streams: Iterable[Stream], now: flo
 def admit(window: int, room: float, streams: Iterable[Stream], now: float) -> list[Stream]:
     """Raise the limits of streams that may begin another rollout; returns those streams.
 
-    If the windows of all streams fit, each gets its window. Otherwise the stream with the fewest
-    outstanding messages comes first, and among equal ones the stream that has waited longest. None is passed over for a
-    smaller one, so none waits for ever. A stream that does not deliver may begin one message and takes no room.
+    If the windows of all streams fit, each gets its window. Otherwise the stream with the fewest outstanding messages
+    comes first, and among equal ones the stream that has waited longest. None is passed over for a smaller one, so none
+    waits for ever. A stream that has sent nothing yet may begin one message and takes no room from the others: a HELLO
+    costs nothing.
 
     Args:
       window: messages that a stream may have begun without an acknowledgement.
@@ -51,33 +54,40 @@ def admit(window: int, room: float, streams: Iterable[Stream], now: float) -> li
       now: seconds, as their `asked_at`.
     """
     here = list(streams)
-    before = [each.state.limit for each in here]
     if window * sum(each.state.rows for each in here) <= room:
-        for each in here:
-            each.state.limit = max(each.state.limit, each.state.consumed + window)
-    else:
-        _share(window, room, here, now)
-    raised = [each for each, limit in zip(here, before, strict=True) if each.state.limit > limit]
-    for each in raised:
-        each.state.granted_at = now
-    return raised
+        raised = [each for each in here if each.state.outstanding < window]
+        for each in raised:
+            each.state.grant(each.state.consumed + window, now)
+        return raised
+    new = [each for each in here if each.asked_at is None and not each.state.outstanding]
+    for each in new:
+        each.state.grant(each.state.consumed + 1, now)
+    return new + _take_turns([each for each in here if _may_deliver(each, now)], window, room, now)
 
 
-def _share(window: int, room: float, streams: list[Stream], now: float) -> None:
-    """Divide the room among the streams that deliver."""
-    active = []
-    for each in streams:
-        if is_delivering(each, now):
-            active.append(each)
-        else:
-            each.state.limit = max(each.state.limit, each.state.consumed + 1)
-    left = room - sum(each.state.outstanding * each.state.rows for each in active)
-    while active:
-        first = min(active, key=lambda each: (each.state.outstanding, each.state.granted_at))
-        left -= first.state.rows
-        if left < 0 or first.state.outstanding >= window:
-            return
-        first.state.limit = first.state.consumed + first.state.outstanding + 1
+def _take_turns(streams: list[Stream], window: int, room: float, now: float) -> list[Stream]:
+    """Grant messages one at a time until the room is used up; returns the streams that got any."""
+    left = room - sum(each.state.outstanding * each.state.rows for each in streams)
+    line = [(each.state.outstanding, each.state.granted_at, n) for n, each in enumerate(streams)]
+    heapify(line)
+    raised: dict[int, Stream] = {}
+    while line:
+        outstanding, _, n = line[0]
+        state = streams[n].state
+        left -= state.rows
+        if left < 0 or outstanding >= window:
+            break
+        state.grant(state.consumed + outstanding + 1, now)
+        raised[n] = streams[n]
+        heapreplace(line, (outstanding + 1, now, n))
+    return list(raised.values())
+
+
+def _may_deliver(stream: Stream, now: float) -> bool:
+    """Whether the stream has sent rollouts, and has not had credit for so long that it may have ended."""
+    if stream.asked_at is None or not has_credit(stream):
+        return stream.asked_at is not None
+    return now - max(stream.asked_at, stream.state.granted_at) < PATIENCE_S
 
 
 def capacity(usable: float, batch_size: int, streams: Iterable[Stream]) -> float:
@@ -89,9 +99,11 @@ def capacity(usable: float, batch_size: int, streams: Iterable[Stream]) -> float
     Args:
       usable: rows that the learner uses before a rollout that begins now gets too old.
       batch_size: rows of an update.
-      streams: of the connected actors.
+      streams: of the connected actors; of those that have sent nothing, only if there are no others.
     """
-    largest = max((each.state.rows for each in streams), default=0)
+    here = list(streams)
+    rows = [each.state.rows for each in here if each.asked_at is not None] or [each.state.rows for each in here]
+    largest = max(rows, default=0)
     return max(usable - largest, batch_size + 2 * largest)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from zerobeast.common.wire.session import Session
 from zerobeast.services.learner.ledger import StreamLedger
 from zerobeast.services.learner.queue import Message, RolloutQueue
-from zerobeast.services.learner.window import admit, capacity, is_exhausted, window
+from zerobeast.services.learner.window import PATIENCE_S, admit, capacity, is_exhausted, window
 
 ROW = np.dtype([("x", "u1")])
 DAY_S = 86_400.0
@@ -66,7 +66,7 @@ class Loop:
                 state.take(state.received + 1)
                 self.begun_at[each.sender, state.received] = version
                 message = Message(each.sender, 0, state.received, state.rows, version=version)
-                self.queue.put(message, np.zeros(state.rows, ROW))
+                self.queue.put(message, np.zeros(state.rows, ROW), by_age=True)
         self._learn()
 
     def _learn(self) -> None:
@@ -105,18 +105,29 @@ def test_outstanding_rows_stay_within_the_capacity_every_batch_fills_and_every_s
 def test_no_rollout_gets_older_than_the_lag_whatever_the_number_of_streams(
     n: int, rows: int, batch: int, lag: int, seed: int
 ) -> None:
-    loop = Loop([rows] * n, batch, lag, partial(random.Random(seed).randint, 1, lag - 1))
+    loop = Loop([rows] * n, batch, lag, partial(random.Random(seed).randint, 1, lag // 2))
     for _ in range(200):
         loop.turn()
     assert max(loop.lags, default=0) <= max(lag, ceil((loop.room + rows) / batch))
 
 
-def test_streams_that_deliver_nothing_use_no_capacity_and_may_begin_one_rollout() -> None:
+def test_streams_that_have_sent_nothing_use_no_room_and_may_begin_one_rollout() -> None:
     streams = [Session(i, 0, StreamLedger(4), 0.0, asked_at=0.0 if i < 2 else None) for i in range(100)]
     admit(3, 24, streams, 1.0)
     assert [each.state.limit for each in streams] == [3, 3, *[1] * 98]
     admit(3, 24, streams[:2], DAY_S)
     assert [each.state.limit for each in streams[:2]] == [3, 3], "credit is never taken back"
+
+
+def test_a_stream_that_may_have_ended_holds_no_room() -> None:
+    _hung, *others = streams = [Session(i, 0, StreamLedger(4), 0.0, asked_at=0.0) for i in range(3)]
+    admit(2, 12, streams, 1.0)
+    assert [each.state.limit for each in streams] == [1, 1, 1]
+    now = 2.0 + PATIENCE_S
+    for each in others:
+        each.asked_at = now
+    admit(2, 12, streams, now)
+    assert [each.state.limit for each in streams] == [1, 2, 1]
 
 
 def test_streams_that_have_used_their_credit_come_in_turn() -> None:

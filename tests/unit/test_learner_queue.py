@@ -147,7 +147,7 @@ def test_the_oldest_policy_comes_first_and_equal_ones_as_they_arrived(events: li
     waiting: list[tuple[int, int]] = []  #: version and order of arrival
     for arrival, (sender, newer, learns) in enumerate(events):
         version[sender] += newer
-        queue.put(Message(sender, 0, arrival + 1, 1, version=version[sender]), np.array([arrival]))
+        queue.put(Message(sender, 0, arrival + 1, 1, version=version[sender]), np.array([arrival]), by_age=True)
         waiting.append((version[sender], arrival))
         if learns:
             assert taken(queue) == [min(waiting)[1]]
@@ -160,9 +160,9 @@ def test_a_message_in_use_and_those_of_one_stream_are_never_overtaken() -> None:
     fill(queue, 1, [1, 2, 3], version=5)
     fill(queue, 2, [4], version=4)
     assert taken(queue) == [1, 2]
-    queue.put(Message(2, 0, 1, 1, version=0), np.array([9]))
+    queue.put(Message(2, 0, 1, 1, version=0), np.array([9]), by_age=True)
     assert released(queue) == []
     assert (taken(queue), released(queue)) == ([3, 9], [1, 1])
     refuse(queue, 3)
-    queue.put(Message(2, 0, 2, 1, version=0), np.array([10]))
-    assert (taken(queue), released(queue)) == ([10, 4], [2, 2, 3])
+    queue.put(Message(2, 0, 2, 2, version=0), np.array([10, 11]), by_age=True)
+    assert (taken(queue), released(queue)) == ([4, 10], [2, 3]), "its acknowledgement would never come"

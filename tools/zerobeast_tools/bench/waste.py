@@ -3,7 +3,7 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -46,7 +46,7 @@ class Waste(NamedTuple):
     waits: float  #: mean share of the time for which env groups wait for credit
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: list[str]) -> int:
     """`beast bench waste`."""
     options, config, flags = parse_options("waste", __doc__, argv, seconds=30.0, warmup=15.0)
     cases = CASES if not flags else (Case(f"{config.env.id}, {' '.join(flags)}"),)

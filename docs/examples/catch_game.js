@@ -130,7 +130,7 @@ class Broker {
   }
 }
 
-// Section 10: at most `window` rollouts in flight, each kept until it is acknowledged.
+// Section 10: no rollout begins while `window` of them are in flight; each is kept until it is acknowledged.
 class Learner {
   constructor(policy) { Object.assign(this, { policy, kept: [], seq: 0, window: 0, progressAt: 0 }); }
   terms() {
@@ -141,7 +141,7 @@ class Learner {
     this.acknowledge(session.seq);
     for (const each of this.kept) if (each.seq > Number(received)) this.send(session, each);
   }
-  again(session) { if (this.kept.length) session.lose(Date.now()); }
+  again(session) { if (this.kept.length || !this.window) session.lose(Date.now()); }
   answer(_session, _seq, [consumed, window]) {
     this.window = Number(window);
     this.acknowledge(Number(consumed));
@@ -215,6 +215,8 @@ class Player {
   }
   async deliver(step) {
     const { learner, row } = this, { owner } = learner;
+    this.begin(step, this.action);
+    owner.push(learner, row, this.episodes.splice(0, 1000), this.acting);
     await until(() => {
       if (learner.open && Date.now() - owner.progressAt > 10000) {
         owner.progressAt = Date.now();
@@ -222,8 +224,6 @@ class Player {
       }
       return owner.kept.length < owner.window;
     });
-    this.begin(step, this.action);
-    owner.push(learner, row, this.episodes.splice(0, 1000), this.acting);
   }
   remember({ version, act, core, epoch }) {
     for (const [name] of this.broker.owner.policy.extras) {

@@ -81,7 +81,7 @@ class TrainingRun:
         versions = version - self._first_version
         per_version = self._rows_used / versions if versions else self.intake.queue.batch_size
         if self._lag_counts:
-            self.intake.usable, self.intake.version = self._lag * per_version, version
+            self.intake.usable, self.intake.version = (self._lag + 1) * per_version, version
 
     @property
     def finished(self) -> bool:

@@ -254,7 +254,7 @@ class PolicyClient(AbstractContextManager["PolicyClient"]):
         stuck = next(group for group in groups if not group.is_free)
         if stuck.waits.current is Wait.CREDIT and stuck.rollouts.stream.open:
             server = stuck.rollouts.stream.server
-            return f"the {server} has used no rollout for {limit_s:g} s, and the window is full"
+            return f"the {server} has admitted no further rollout for {limit_s:g} s"
         ends = (stuck.inference, stuck.rollouts)
         waiting = [end for end in ends if end.greets and (not end.stream.open or end.stream.waiting)]
         return waiting[0].stream.complaint(0, limit_s) if waiting else f"no answer for {limit_s:g} s"

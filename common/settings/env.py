@@ -113,7 +113,7 @@ class EnvConfig(OpenSection):
     )
     agents: int = setting(
         0,
-        "agents per environment, which share one policy; 0: detected by beast train, otherwise 1",
+        "agents per environment, which share one policy; 0: detected by beast train, 1 without it",
         ge=0,
         le=MAX_AGENTS,
     )

@@ -98,7 +98,8 @@ class NetConfig(OpenSection):
         "auto", "append the last action and reward to the torso's features; auto: only with a core"
     )
     action_std: Literal["free", "state"] = setting(
-        "free", "standard deviation of continuous actions; free: learned (Schulman et al. 2017); state: network output"
+        "free",
+        "standard deviation of continuous actions; free: parameters (Schulman et al. 2017); state: network outputs",
     )
     action_log_std: float = setting(
         0.0, "initial log standard deviation of continuous actions, in units of half the action range", ge=-4, le=1
@@ -106,7 +107,7 @@ class NetConfig(OpenSection):
     squash_actions: bool = setting(False, "keep continuous actions within their bounds with tanh instead of clipping")
     max_parameters: int = setting(
         50_000_000,
-        "maximum number of parameters; the sizes of some layers depend on the environment's observations",
+        "maximum number of parameters, because the environment's observations determine the sizes of some layers",
         ge=1,
         le=LIMIT,
         about=About.CAPACITY,

@@ -56,7 +56,7 @@ class EnvServerConfig(Section):
     )
     max_process_memory_mb: int = setting(
         0,
-        "MB that an environment process and its children may use before it is replaced after an episode; 0: no limit",
+        "MB of an environment process and its children at which it is replaced at the end of an episode; 0: no limit",
         ge=0,
         le=LIMIT,
     )
@@ -83,7 +83,7 @@ class ActorConfig(Section):
     envs_per_group: int = setting(
         16, "rows per env group, stepped and inferred together: environments, or agents if multi-agent", ge=1, le=4096
     )
-    collect_ahead: bool = setting(True, "play one more rollout during an update; false: wait for the new policy")
+    collect_ahead: bool = setting(True, "collect one more rollout during an update; false: wait for the new policy")
     connect_timeout_s: float = setting(
         60.0,
         "exit with code 75 after this many seconds without an answer from a service",
@@ -136,7 +136,7 @@ class LearnerConfig(Section):
     )
     rank_endpoints: Addresses = setting(
         "",
-        "with ranks: endpoints of all ranks after the first, for actors, comma-separated",
+        "with ranks: comma-separated endpoints of all ranks after the first, to which actors connect",
         decides=REACH,
         about=About.PEERS,
     )
@@ -150,7 +150,7 @@ class LearnerConfig(Section):
         60.0, "with ranks: seconds for which a rank may be unreachable", gt=0, le=LIMIT, about=About.CAPACITY
     )
     window: int = setting(
-        1, "rollouts in flight per env group, without that of collect_ahead; more if needed", ge=1, le=MAX_WINDOW
+        1, "rollouts in flight per env group besides collect_ahead's; more if a batch needs it", ge=1, le=MAX_WINDOW
     )
     max_policy_lag: int = setting(
         20,
@@ -166,7 +166,7 @@ class LearnerConfig(Section):
     threads: int = setting(0, f"torch threads on the CPU; {BY_CORES}", ge=0, le=1024, about=About.CAPACITY)
     on_nonfinite: Literal["skip", "stop"] = setting(
         "skip",
-        "on a non-finite loss or gradient: skip that step (ten such updates in a row end the run), or stop the run",
+        "non-finite loss or gradient: skip the step (ten updates in a row without one end the run), or stop at once",
     )
     max_lost_episodes: float = setting(
         0.1,
@@ -289,7 +289,7 @@ class LocalConfig(Section):
     )
     actors: int = setting(
         1,
-        "number of actors; fused: their env groups are spread over the workers; no effect if local.workers is set",
+        "number of actors; fused: their env groups are spread over the workers, unless local.workers is set",
         ge=1,
         le=256,
         idle=Idle(("serve",)),
@@ -393,7 +393,7 @@ class Run(Section):
     total_steps: int = setting(10_000_000, "exact number of agent steps to train for", ge=1, le=LIMIT)
     stop_at_return: float | None = setting(
         None,
-        "end the run at this mean return, of an evaluation or, without any, of the last 100 episodes; empty: never",
+        "end the run at this mean return, of an evaluation or, if none are due, of the last 100 episodes; empty: never",
     )
     algo: str = setting(
         "impala", "algorithm: its name, module:NAME or file.py:NAME", decides=CODE, bound=True, names=True

@@ -71,9 +71,9 @@ class SyncConfig(Section):
 
     rule: Annotated[str, AfterValidator(_valid)] = setting(
         "always",
-        "always, every N (published versions), every T s, never, or adaptive THRESHOLD, the limit on the divergence "
-        "from the acting policy: for actor-critics, the mean KL divergence; for Q-learning, the share of observations "
-        "with a different best action; for DDPG, TD3 and SAC, the distance between the most likely actions",
+        "always, every N (published versions), every T s, never, or adaptive THRESHOLD, the limit on the newest "
+        "policy's divergence from the acting one: for actor-critics, the mean KL divergence; for Q-learning, the share "
+        "of observations whose best action differs; for DDPG, TD3 and SAC, the distance between the likeliest actions",
         decides=NO_GUARD,
     )
 

@@ -24,7 +24,7 @@ class ImpactConfig(s.ActorCriticSettings):
     kl_cost: float = setting(
         0.0, "initial value of the adaptive weight of the penalty KL(target || policy); 0: no penalty", ge=0
     )
-    kl_target: float = setting(0.04, "mean KL over a target network's lifetime that the adaptive weight aims for", gt=0)
+    kl_target: float = setting(0.04, "aim of the adaptive weight: mean KL over a target network's lifetime", gt=0)
     normalize_advantages: s.NormalizeAdvantages = False
     learning_rate: s.LearningRate = 5e-4
     epsilon: s.Epsilon = 1e-5  # as for PPO here

@@ -3,13 +3,14 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from zerobeast_tools.bench.figures import STEPS_S, Goal, figure
 from zerobeast_tools.bench.options import emit_figures, parse_options
 from zerobeast_tools.throwaway_run import ThrowawayRun, training
+from zerobeast_tools.watched_run import WatchedRun
 
 GOAL = Goal(">=", 0.98)
 SLICE_S = 0.05  #: for which a slow learner is suspended, and then runs
@@ -71,17 +72,28 @@ def _measure(flags: list[str], warmup_s: float, seconds: float, *, slow: bool) -
     """
     with training(flags) as run, _slow_down(run) if slow else _leave():
         time.sleep(warmup_s)
-        before, steps, since = _fates(run), run.agent_steps(), time.monotonic()
+        before, steps, since = count_fates(run), run.agent_steps(), time.monotonic()
         time.sleep(seconds)
-        fates, learned, spent = _fates(run) - before, run.agent_steps() - steps, time.monotonic() - since
+        fates, learned, spent = count_fates(run) - before, run.agent_steps() - steps, time.monotonic() - since
         actors = run.pages("actor")
         run.check()
+    return waste_of(fates, learned / spent, actors)
+
+
+def waste_of(fates: Counter[str], rate: float, actors: Sequence[Mapping[str, Any]]) -> Waste:
+    """What became of what was played.
+
+    Args:
+      fates: rollouts of that while, as `count_fates` counts them.
+      rate: agent steps learned from, a second.
+      actors: their health pages at the end of it.
+    """
     waits = [page.get("waiting_credit_fraction") or 0.0 for page in actors]
     lost = {reason: count for reason, count in fates.items() if reason != "used"}
-    return Waste(fates["used"] / fates.total(), lost, learned / spent, sum(waits) / max(1, len(waits)))
+    return Waste(fates["used"] / max(1, fates.total()), lost, rate, sum(waits) / max(1, len(waits)))
 
 
-def _fates(run: ThrowawayRun) -> Counter[str]:
+def count_fates(run: WatchedRun) -> Counter[str]:
     """Rollouts so far by what became of them; those cut off in an actor are among them."""
     fates = Counter(cut=sum(page.get("rollouts_cut", 0) for page in run.pages("actor")))
     for page in run.pages("learner"):

@@ -14,6 +14,7 @@ COMMANDS = {
     "stale": "learning curves with policy_lag and batch reuse, in one process per seed",
     "latency": "training rate with added network latency to the broker",
     "waste": "share of the played steps that are learned from, by placement and number of streams",
+    "machine": "rates of several algorithms and networks within a budget of seconds",
     "profile": "CPU time of a training run by kind of code; needs perf",
     "keys": "cost of encryption: the same run over tcp with and without keys",
     "scale": "1 to 64 actors with environments that cost nothing",

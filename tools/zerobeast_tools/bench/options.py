@@ -16,6 +16,7 @@ from zerobeast_tools.throwaway_run import load_settings
 SETTINGS = "Every setting of `beast train` is a flag here too, such as --env CartPole-v1."
 MEANINGS = {
     "seconds": "seconds to measure",
+    "budget": "seconds for all measurements",
     "warmup": "seconds of training before measuring begins",
     "part": "seconds for each part of the limit",
     "minutes": "minutes to train",

@@ -1,0 +1,234 @@
+"""What a machine reaches with several algorithms and networks, within a budget of seconds.
+
+It is meant for a machine that is lent for minutes, such as one with a GPU: runs follow one another in order of
+importance, and the file is rewritten after each, so that it is complete whenever this command is killed. With the same
+file, the next call measures what is missing in it or has failed.
+"""
+
+import json
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import psutil
+import torch
+
+from zerobeast.common.errors import ConfigError
+from zerobeast.common.files.atomic import write_atomically
+from zerobeast.common.health.figures import ServiceView
+from zerobeast.common.health.verdict import judge
+from zerobeast.common.process.roles import SERVICES
+from zerobeast.common.process.terminal import write
+from zerobeast.common.process.usage import cores
+from zerobeast.plan.placement import placement_of
+from zerobeast.plan.spaces import fetch_run_spec
+from zerobeast.rl.acting.inference import Inference
+from zerobeast.rl.factory import make_algorithm
+from zerobeast.rl.nets import pick_device, pick_dtype
+from zerobeast_tools.bench.figures import STEPS_S, Figure, figure, per_second, table
+from zerobeast_tools.bench.options import numeric_parser
+from zerobeast_tools.bench.peers.catalogue import WORKS
+from zerobeast_tools.bench.train import watch_rate
+from zerobeast_tools.bench.waste import count_fates, waste_of
+from zerobeast_tools.throwaway_run import load_settings, training
+
+Record = dict[str, Any]  #: of an item: its measurements, or `error`, the sentence with which it has failed
+
+PONG, CARTPOLE = ("--env", "PongNoFrameskip-v4"), ("--env", "CartPole-v1")
+MANY_ACTORS, MANY_CORES = "Pong, 8 actors", 8  #: a run, and the cores without which it is left out
+_MANY_FLAGS = "--local.actors 8 --local.env_servers 4 --actor.envs_per_group 32 --learner.batch_size 32"
+#: flags of the runs, the most important first
+RUNS = {
+    "Pong": PONG,
+    "Pong, deep network": (*PONG, "--net.torso", "deep"),
+    MANY_ACTORS: (*PONG, *_MANY_FLAGS.split()),
+    "Pong, DQN": WORKS["dqn"].flags,
+    "HalfCheetah, SAC": WORKS["sac"].flags,
+    "CartPole, R2D2": (*CARTPOLE, "--algo", "r2d2", "--r2d2.replay_min_size", "1000"),
+    "Pong, PPO": (*PONG, "--algo", "ppo"),
+    "CartPole": CARTPOLE,
+    "CartPole, 4 actors": (*CARTPOLE, "--local.actors", "4"),
+}
+TORSOS = ("shallow", "deep")
+ROWS = (16, 64, 256)  #: of a batch to act on
+ACTING_S = 1.0  #: for which acting on a batch is measured, after as much time without measuring
+PAGE_FIGURES = {
+    "learner": ("device", "precision", "update_ms", "waiting_fraction", "policy_lag_mean"),
+    "broker": ("batch_rows_mean", "busy_fraction"),
+}
+
+
+class Item(NamedTuple):
+    """One measurement."""
+
+    name: str
+    measure: Callable[[], Record]
+    seconds: float  #: that it takes, without the time to start and to end
+
+
+def main(argv: list[str]) -> int:
+    """`beast bench machine`; exit code 1 if an item has failed."""
+    parser = numeric_parser("machine", __doc__, budget=300.0, seconds=12.0, warmup=8.0)
+    parser.epilog = None
+    options = parser.parse_args(argv)
+    if options.json is None:
+        parser.error("--json is missing, expected the file for the results")
+    items = list_items(options.warmup, options.seconds)
+    found = run_items(items, options.json, options.budget, describe_machine())
+    notes = [f"{name}: {record.get('error') or record.get('verdict', '')}" for name, record in found.items()]
+    notes += [f"{item.name}: not measured, because no time was left" for item in items if item.name not in found]
+    write("\n".join([*(note for note in notes if not note.endswith(": ")), "", table(list_figures(found))]))
+    return int(any("error" in record for record in found.values()))
+
+
+def list_items(warmup_s: float, seconds: float) -> list[Item]:
+    """The measurements of this machine, the most important first."""
+    run_s, acting_s = warmup_s + seconds, 2 * ACTING_S * len(ROWS)
+    items = [Item(name, partial(measure_run, flags, warmup_s, seconds), run_s) for name, flags in RUNS.items()]
+    items += [Item(f"Acting, {torso} network", partial(measure_acting, torso), acting_s) for torso in TORSOS]
+    return [item for item in items if item.name != MANY_ACTORS or cores() >= MANY_CORES]
+
+
+def run_items(
+    items: Sequence[Item], path: Path, budget_s: float, machine: Record, clock: Callable[[], float] = time.monotonic
+) -> dict[str, Record]:
+    """Measure what the file lacks or what has failed, as long as it is expected to end within the budget.
+
+    Args:
+      items: in the order of measuring.
+      path: of the file, which is rewritten after each item.
+      budget_s: seconds that all items of this call may take.
+      machine: what each record says of the machine.
+      clock: returns the time in seconds.
+
+    Returns:
+      The records in the file, by item.
+
+    Raises:
+      ConfigError: the file cannot be written, or is not of this command.
+    """
+    records, begun, longest_s = _read_records(path), clock(), 0.0
+    _write_records(path, records)  # if that is impossible, nothing is measured in vain
+    for item in items:
+        start = clock()
+        fits = start - begun + item.seconds + longest_s <= budget_s
+        if not fits or "error" not in records.get(item.name, {"error": ""}):
+            continue
+        write(item.name, sys.stderr)
+        records[item.name] = record = {**_attempt(item), "machine": machine}
+        if "error" not in record:
+            longest_s = max(longest_s, clock() - start - item.seconds)
+        _write_records(path, records)
+    return records
+
+
+def _attempt(item: Item) -> Record:
+    try:
+        return item.measure()
+    except Exception as error:  # whatever is wrong with one item, the others are measured
+        return {"error": str(error) or repr(error)}
+
+
+def _read_records(path: Path) -> dict[str, Record]:
+    if not path.exists():
+        return {}
+    try:
+        return {str(name): dict(record) for name, record in json.loads(path.read_text())["items"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"--json {path}: expected a file that `beast bench machine` has written") from error
+
+
+def _write_records(path: Path, records: dict[str, Record]) -> None:
+    write_atomically(path, json.dumps({"items": records}, indent=2) + "\n", durable=True)
+
+
+def describe_machine() -> Record:
+    """What the figures depend on besides the code."""
+    names = [line.partition(":")[2] for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
+    return {
+        "torch": torch.__version__,
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "cores": cores(),
+        "cpu": names[0].strip() if names else None,
+        "memory_bytes": psutil.virtual_memory().total,
+    }
+
+
+def measure_run(flags: Sequence[str], warmup_s: float, seconds: float) -> Record:
+    """Train for a while: rate, what became of the rollouts, CPU time, and the main figures of learner and broker.
+
+    Args:
+      flags: settings of the run.
+      warmup_s: seconds between the first update and the measurement.
+      seconds: to measure.
+
+    Raises:
+      BeastError: the run does not train.
+    """
+    with training(flags) as run:
+        run.wait_for(  # agent steps count as soon as they are in the replay
+            lambda: all(page.get("replay_fill", 1.0) >= 1.0 for page in run.pages("learner")),
+            f"the replay is not filled; the logs are in {run.folder}",
+        )
+        time.sleep(warmup_s)
+        before = count_fates(run)
+        seen = watch_rate(run, seconds)
+        waste = waste_of(count_fates(run) - before, seen.rate, run.pages("actor"))
+        views = [ServiceView(f"{role} {n}", role, page) for role in SERVICES for n, page in enumerate(run.pages(role))]
+    figures = {role: {name: seen.pages[role].get(name) for name in names} for role, names in PAGE_FIGURES.items()}
+    rates = {"seconds": seen.seconds, **waste._asdict(), "cpu_cores": seen.cpu_s}
+    return {"flags": shlex.join(flags), **rates, **figures, "verdict": judge(views).sentence}
+
+
+def measure_acting(torso: str) -> Record:
+    """Act on batches of Pong as a broker does, frame stacks and copies to and from the device included.
+
+    Args:
+      torso: of the network.
+
+    Raises:
+      ConfigError: the device is missing.
+    """
+    config = load_settings([*PONG, "--net.torso", torso])
+    spec, device = fetch_run_spec(config), pick_device(config.broker.device, "broker.device")
+    assert spec is not None, "the placement is not serve, so the environment is made here"
+    dtype = pick_dtype(config.broker.precision, device)
+    torch.set_num_threads(placement_of(config).threads["broker.threads"])
+    algorithm, most = make_algorithm(config, spec), max(ROWS)
+    inference = Inference(algorithm, max_rows=most, device=device, dtype=dtype, seed=config.seed)
+    inference.reserve(most)
+    batches = {}
+    for rows in ROWS:
+        act = partial(act_once, inference, rows)
+        per_second(act, ACTING_S)
+        rate = per_second(act, ACTING_S)
+        batches[str(rows)] = {"ms": 1000 * rows / rate, "rows_per_s": rate}
+    return {"device": str(device), "precision": str(dtype).removeprefix("torch."), "batches": batches}
+
+
+def act_once(inference: Inference, rows: int) -> int:
+    """Act on a batch of this many rows, and wait for the answers; returns their number."""
+    inference.batch.slots[:rows] = np.arange(rows)
+    inference.submit(rows, with_cores=False)
+    while not inference.done():
+        pass
+    return rows
+
+
+def list_figures(records: dict[str, Record]) -> list[Figure]:
+    """The main figures of all records that have some."""
+    return [each for name, record in records.items() for each in _figures_of(name, record)]
+
+
+def _figures_of(name: str, record: Record) -> Iterator[Figure]:
+    if "rate" in record:
+        yield figure(f"{name}: rate", record["rate"], STEPS_S)
+        yield figure(f"{name}: learned from", record["learned_share"], "of the steps played")
+    for rows, batch in record.get("batches", {}).items():
+        yield figure(f"{name}, {rows} rows: rate", batch["rows_per_s"], "rows/s")
+        yield figure(f"{name}, {rows} rows: time", batch["ms"], "ms")

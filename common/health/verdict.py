@@ -190,9 +190,8 @@ def _limit(services: Sequence[ServiceView]) -> str:
         or _held_back(services)
         or _latency_bound(services)
     )
-    return (
-        f"{sentence}; {format_share(stale)} of the rollouts are dropped as too old" * (stale >= WASTE_SHARE) or sentence
-    )
+    dropped = f"; {format_share(stale)} of the rollouts are dropped as too old" if stale >= WASTE_SHARE else ""
+    return sentence + dropped
 
 
 def _lags(services: Sequence[ServiceView], stale: float) -> str:

@@ -75,9 +75,9 @@ class ListedRun:
     """Streams with the given number of rows by sender, and one learner after another. Time is a number."""
 
     def __init__(
-        self, rows: dict[int, int], batch: int, window: int, seed: int = 0, *, lock_step: bool = False
+        self, rows: dict[int, int], batch: int, window: int, seed: int = 0, *, ahead: int = 0, lock_step: bool = False
     ) -> None:
-        self.lock_step = lock_step
+        self.ahead, self.lock_step = ahead, lock_step
         self.now, self.random = 0.0, random.Random(seed)
         self.rows, self.batch, self.window = rows, batch, window
         terms = {"env": ENV.to_wire(), "policy": POLICY.to_wire(), "unroll_length": T}
@@ -90,7 +90,8 @@ class ListedRun:
         self.port = ListPort()
         terms = Terms(ENV, POLICY, T, max(*self.rows.values(), self.batch))
         queue = RolloutQueue(partial(np.empty, dtype=rollout_rows(1).dtype), self.batch)
-        self.intake = Intake(self.port, epoch, self.window, terms, queue, saved, lock_step=self.lock_step)  # type: ignore[arg-type]
+        port: Any = self.port
+        self.intake = Intake(port, epoch, self.window, terms, queue, saved, ahead=self.ahead, lock_step=self.lock_step)
 
     def exchange(self, loss: float = 0.0) -> None:
         """Deliver everything that is due, except what is lost."""

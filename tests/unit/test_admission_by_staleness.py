@@ -10,8 +10,11 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.build.learners import rollout_rows
+from tests.build.streams import ListedRun
+from zerobeast.common.wire.messages import MAX_WINDOW, Header, Kind
 from zerobeast.common.wire.session import Session
-from zerobeast.services.learner.ledger import StreamLedger
+from zerobeast.services.learner.ledger import SavedLedger, StreamLedger
 from zerobeast.services.learner.queue import Message, RolloutQueue
 from zerobeast.services.learner.window import PATIENCE_S, admit, capacity, is_exhausted, window
 
@@ -141,3 +144,71 @@ def test_streams_that_have_used_their_credit_come_in_turn() -> None:
         oldest.state.use(oldest.state.received)
         oldest.asked_at = now
     assert order == [0, 1, 2, 3, 4] * 3
+
+
+def push_all(run: ListedRun, version: int = 0) -> None:
+    """Send as many rollouts of this policy as the windows admit."""
+    for sender, outbox in run.outboxes.items():
+        while outbox.room:
+            rows = rollout_rows(run.rows[sender])
+            rows["policy_version"] = version
+            outbox.push(rows, [], run.now)
+    run.now += 0.1
+    run.exchange()
+
+
+def test_a_batch_of_more_rollouts_than_a_window_may_hold_is_learned_from_in_parts() -> None:
+    run = ListedRun({1: 1}, batch=MAX_WINDOW + 1, window=1, ahead=1)
+    run.start(1, SavedLedger())
+    for _ in range(4):
+        push_all(run)
+    assert not run.port.refused
+    taken = run.intake.take(run.now)
+    assert taken is not None
+    assert len(taken) == MAX_WINDOW
+
+
+def test_hello_grants_a_stream_that_waits_its_turn_nothing() -> None:
+    run = ListedRun(dict.fromkeys(range(1, 31), 4), batch=4, window=1, ahead=1)
+    run.start(1, SavedLedger())
+    run.intake.usable = 16
+    push_all(run)
+    push_all(run)
+    while run.intake.take(run.now) is not None and run.intake.queue.usable > 12:
+        run.intake.use(4, learned=True)
+        run.exchange()
+    assert sum(outbox.room for outbox in run.outboxes.values()) < 5, "most wait for their turn"
+    push_all(run)
+    before = [outbox.seq for outbox in run.outboxes.values()]
+    for outbox in run.outboxes.values():
+        outbox.stream.greet_again(run.now)
+    for _ in range(3):
+        push_all(run)
+    assert [outbox.seq for outbox in run.outboxes.values()] == before
+
+
+def test_a_policy_newer_than_the_learner_counts_as_its_newest() -> None:
+    run = ListedRun({1: 4, 2: 4}, batch=4, window=1)
+    run.start(1, SavedLedger())
+    run.intake.usable, run.intake.version = 100.0, 3
+    run.exchange()
+    for sender, version in ((1, 300), (2, 3)):  # the first is of an earlier start of the learner
+        rows = rollout_rows(4)
+        rows["policy_version"] = version
+        run.outboxes[sender].push(rows, [], run.now)
+        run.exchange()
+    assert run.intake.take(run.now) is not None
+    assert set(run.intake.queue.origins[:, 0]) == {1}, "in the order of arrival"
+
+
+def test_credit_that_was_lost_with_a_connection_is_asked_for_on_the_next() -> None:
+    run = ListedRun({1: 4}, batch=4, window=1)
+    run.start(1, SavedLedger())
+    run.exchange()
+    outbox = run.outboxes[1]
+    outbox.accept(Header(Kind.ACK, 1, 0, 1, 0, (0, 0, None)), run.now)
+    assert outbox.due(run.now) is None
+    outbox.accept(Header(Kind.HERE, 1, 0, 1), run.now)
+    due = outbox.due(run.now + 1.0)
+    assert due is not None
+    assert due[0].kind is Kind.HELLO

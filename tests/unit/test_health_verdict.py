@@ -71,6 +71,12 @@ def test_the_verdict_is_what_limits_a_run_or_prevents_training(changes: dict[str
     assert exit_code(seen, verdict) == (0 if good else 1)
 
 
+def test_the_verdict_also_mentions_a_small_share_of_what_is_dropped() -> None:
+    fresh, some = (judge(services(learner={"stale_fraction": share})).sentence for share in (0.01, 0.1))
+    assert some != fresh
+    assert some.startswith(fresh)
+
+
 @pytest.mark.parametrize(
     ("changes", "causes"),
     [

@@ -8,7 +8,7 @@ from tests.build.learners import POLICY, B, Opener, T, rollout_rows
 from tests.helpers import wait_until
 from zerobeast.common.errors import ConfigError, StoreError
 from zerobeast.common.wire import ArraySpace, EnvSpec
-from zerobeast.common.wire.messages import Header, Kind, Reason
+from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.common.wire.session import YIELDS_S
 from zerobeast.services.learner.coordination import SoloCoordinator
 from zerobeast.services.learner.update import Trainer
@@ -54,33 +54,6 @@ def test_a_hello_behind_rollouts_that_find_no_room_is_answered(endpoint: str, op
         actor.push(1, rollout_rows(4))  # sent again, though it need not be
     run.drive(actors, lambda: all(1 in actor.acked for actor in actors))
     assert run.page["agent_steps"] == 5 * 4 * 5
-
-
-def test_terms_that_do_not_fit_are_refused_and_those_that_do_are_welcome(open_run: Opener) -> None:
-    run = open_run()
-    for terms in ({"unroll_length": 6}, {"num_envs": 5}, {"env": FIVE["env"] | {"env_id": "Other-v0"}}):
-        wrong = run.actor(**terms)
-        with pytest.raises(ConfigError):
-            run.greet(wrong)
-        assert wrong.replies[-1].body[0] == Reason.TERMS
-    run.welcomed()
-    assert run.page["peers"] == 1
-
-
-def test_sessions_that_only_send_hello_do_not_narrow_the_window_of_those_that_deliver(open_run: Opener) -> None:
-    """A batch has 4 rows and the actor sends 1 at a time: with a window of 1 nothing would ever be learned."""
-    run = open_run(window=1)
-    others, actor, sent = run.crowd(20), run.welcomed(num_envs=1), 0
-
-    def learned() -> bool:
-        nonlocal sent
-        newest, done = actor.replies[-1], max(actor.acked, default=0)
-        while sent - done < (newest.body[1] if newest.kind is Kind.ACK else newest.body[0]["window"]):
-            sent += 1
-            actor.push(sent, rollout_rows(1, sent))
-        return done >= 5 * B
-
-    run.drive([actor, *others], learned)
 
 
 @pytest.mark.parametrize("leaves", [True, False], ids=["and leaves", "and stays"])

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -59,7 +60,7 @@ def test_the_next_call_measures_what_is_missing_or_has_failed(tmp_path: Path) ->
     assert [each.value for each in machine.list_figures(found)] == [2.5, 1.0]
     work.broken = set()
     found = work.run(budget_s=1000.0)
-    assert work.measured == ["a", "c"]
+    assert work.measured == ["c", "a"]
     assert [name for name, record in found.items() if "error" not in record] == ["a", "b", "c"]
     assert (work.run(budget_s=1000.0), work.measured) == (found, [])
 
@@ -80,6 +81,14 @@ def test_no_item_begins_that_would_end_after_the_budget(tmp_path: Path, budget_s
     work = Workload(tmp_path / "machine.json")
     work.run(budget_s)
     assert work.measured == measured
+
+
+def test_an_item_that_hangs_fails_once_the_budget_is_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "LATE_S", 0.0)
+    work = Workload(tmp_path / "machine.json", seconds=0.05, late_s=0.0)
+    work.items.insert(1, Item("hanging", Event().wait, 0.0))  # type: ignore[arg-type]
+    found = work.run(budget_s=0.1)
+    assert [name for name, record in found.items() if "error" in record] == ["hanging"]
 
 
 def test_a_shorter_item_takes_the_time_that_is_left(tmp_path: Path) -> None:

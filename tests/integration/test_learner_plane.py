@@ -56,6 +56,22 @@ def test_a_hello_behind_rollouts_that_find_no_room_is_answered(endpoint: str, op
     assert run.page["agent_steps"] == 5 * 4 * 5
 
 
+def test_sessions_that_only_send_hello_do_not_narrow_the_window_of_those_that_deliver(open_run: Opener) -> None:
+    """A batch has 4 rows and the actor sends 1 at a time: with a window of 1 nothing would ever be learned."""
+    run = open_run(window=1)
+    others, actor, sent = run.crowd(20), run.welcomed(num_envs=1), 0
+
+    def learned() -> bool:
+        nonlocal sent
+        newest, done = actor.replies[-1], max(actor.acked, default=0)
+        while sent - done < (newest.body[1] if newest.kind is Kind.ACK else newest.body[0]["window"]):
+            sent += 1
+            actor.push(sent, rollout_rows(1, sent))
+        return done >= 5 * B
+
+    run.drive([actor, *others], learned)
+
+
 @pytest.mark.parametrize("leaves", [True, False], ids=["and leaves", "and stays"])
 def test_an_actor_that_sends_hello_first_and_delivers_nothing_decides_nothing(
     open_run: Opener, monkeypatch: pytest.MonkeyPatch, *, leaves: bool

@@ -4,6 +4,7 @@ import json
 from collections import Counter
 from functools import partial
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -111,10 +112,16 @@ def test_the_next_call_measures_what_is_missing_or_has_failed(tmp_path: Path, bu
     assert found.get("a") in (None, {"error": "a does not train", "machine": GPU})
     assert [each.value for each in machine.list_figures(found)] == [2.5, 1.0] * len(first[1:])
     measured, found = measure_three(path, 1000.0)
-    assert measured == "a" + "bc".removeprefix(first[1:])
+    assert measured == "abc".removeprefix(first) + first[:1], "what has failed comes last"
     assert json.loads(path.read_text()) == {"items": found}
     assert [name for name, record in found.items() if "error" not in record] == [*"abc"]
     assert measure_three(path, 1000.0) == ("", found)
+
+
+def test_an_item_that_hangs_fails_once_the_budget_is_spent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "LATE_S", 0.0)
+    hanging = Item("hanging", Event().wait, 0.0)  # type: ignore[arg-type]
+    assert "error" in run_items([hanging], tmp_path / "machine.json", 0.1, GPU)["hanging"]
 
 
 def test_a_file_of_another_command_stays_as_it_is(tmp_path: Path) -> None:

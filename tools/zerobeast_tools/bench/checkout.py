@@ -21,6 +21,17 @@ from zerobeast_tools.watched_run import WatchedRun
 HERE = Path(zerobeast.__file__).resolve().parents[1]  #: the repository, if this is a clone
 STOP_LIMIT_S = 60.0
 NAME = "run"
+COMMIT = Path(__file__).with_name("commit")  #: a file with the commit, as tools/offline/bundle writes it
+
+
+def own_commit() -> str | None:
+    """The commit of the code that runs, with + if its files differ; None if that is unknown, as in an installation."""
+    if COMMIT.exists():
+        return COMMIT.read_text().strip()
+    with contextlib.suppress(BeastError):
+        if (HERE / ".git").exists():  # or git would name the repository around an installation
+            return _git("describe", "--always", "--abbrev=12", "--exclude=*", "--dirty=+")
+    return None
 
 
 @contextlib.contextmanager
@@ -40,7 +51,7 @@ def checkout(commit: str) -> Iterator[Path]:
             _git("worktree", "remove", "--force", str(tree))
 
 
-def _git(*arguments: str) -> None:
+def _git(*arguments: str) -> str:
     try:
         line = ["git", "-C", str(HERE), *arguments]
         done = subprocess.run(line, capture_output=True, text=True, check=False)
@@ -49,6 +60,7 @@ def _git(*arguments: str) -> None:
     if done.returncode:
         why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         raise BeastError(f"git {arguments[0]} {arguments[-1]}: {why}")
+    return done.stdout.strip()
 
 
 def _refuse_own_tree(tree: Path) -> None:

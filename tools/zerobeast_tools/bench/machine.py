@@ -2,27 +2,32 @@
 
 It is meant for a machine that is lent for minutes, such as one with a GPU: runs follow one another in order of
 importance, and the file is rewritten after each, so that it is complete whenever this command is killed. With the same
-file, the next call measures what is missing in it or has failed.
+file, the next call measures what is missing in it, and then what has failed.
 """
 
 import json
+import math
 import shlex
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
 import torch
 
-from zerobeast.common.errors import ConfigError
+from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.verdict import judge
 from zerobeast.common.process.roles import SERVICES
+from zerobeast.common.process.signals import handle_signals
 from zerobeast.common.process.terminal import write
 from zerobeast.common.process.usage import cores
 from zerobeast.plan.placement import placement_of
@@ -30,12 +35,14 @@ from zerobeast.plan.spaces import fetch_run_spec
 from zerobeast.rl.acting.inference import Inference
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.nets import pick_device, pick_dtype
+from zerobeast_tools.bench.checkout import own_commit
 from zerobeast_tools.bench.figures import STEPS_S, Figure, figure, per_second, table
 from zerobeast_tools.bench.options import numeric_parser
 from zerobeast_tools.bench.peers.catalogue import WORKS
 from zerobeast_tools.bench.train import watch_rate
 from zerobeast_tools.bench.waste import count_fates, waste_of
 from zerobeast_tools.throwaway_run import load_settings, training
+from zerobeast_tools.watched_run import WatchedRun
 
 Record = dict[str, Any]  #: of an item: its measurements, or `error`, the sentence with which it has failed
 
@@ -56,6 +63,7 @@ RUNS = {
 }
 TORSOS = ("shallow", "deep")
 ROWS = (16, 64, 256)  #: of a batch to act on
+LATE_S = 30.0  #: for which an item may go on when the budget is spent
 ACTING_S = 1.0  #: for which acting on a batch is measured, after as much time without measuring
 PAGE_FIGURES = {
     "learner": ("device", "precision", "update_ms", "waiting_fraction", "policy_lag_mean"),
@@ -78,9 +86,13 @@ def main(argv: list[str]) -> int:
     options = parser.parse_args(argv)
     if options.json is None:
         parser.error("--json is missing, expected the file for the results")
-    items = list_items(options.warmup, options.seconds)
-    found = run_items(items, options.json, options.budget, describe_machine())
+    if not (0 < options.budget < math.inf and options.warmup >= 0 and options.seconds > 0):
+        parser.error("expected numbers: --budget and --seconds above 0, --warmup 0 or more")
+    items, here = list_items(options.warmup, options.seconds), describe_machine()
+    found = run_items(items, options.json, options.budget, here)
+    others = [name for name, record in found.items() if record.get("machine") != here]
     notes = [f"{name}: {record.get('error') or record.get('verdict', '')}" for name, record in found.items()]
+    notes += [f"{name}: measured earlier, by another commit or on another machine" for name in others]
     notes += [f"{item.name}: not measured, because no time was left" for item in items if item.name not in found]
     write("\n".join([*(note for note in notes if not note.endswith(": ")), "", table(list_figures(found))]))
     return int(any("error" in record for record in found.values()))
@@ -97,7 +109,9 @@ def list_items(warmup_s: float, seconds: float) -> list[Item]:
 def run_items(
     items: Sequence[Item], path: Path, budget_s: float, machine: Record, clock: Callable[[], float] = time.monotonic
 ) -> dict[str, Record]:
-    """Measure what the file lacks or what has failed, as long as it is expected to end within the budget.
+    """Measure what the file lacks, then what has failed, as long as it is expected to end within the budget.
+
+    An item that is under way LATE_S after the budget is spent has failed.
 
     Args:
       items: in the order of measuring.
@@ -114,24 +128,48 @@ def run_items(
     """
     records, begun, longest_s = _read_records(path), clock(), 0.0
     _write_records(path, records)  # if that is impossible, nothing is measured in vain
-    for item in items:
+    for item in sorted(items, key=lambda item: item.name in records):  # what failed may fail again, after minutes
         start = clock()
-        fits = start - begun + item.seconds + longest_s <= budget_s
+        left_s = begun + budget_s - start
+        fits = item.seconds + longest_s <= left_s
         if not fits or "error" not in records.get(item.name, {"error": ""}):
             continue
         write(item.name, sys.stderr)
-        records[item.name] = record = {**_attempt(item), "machine": machine}
+        records[item.name] = record = {**_attempt(item, left_s), "machine": machine}
         if "error" not in record:
             longest_s = max(longest_s, clock() - start - item.seconds)
-        _write_records(path, records)
+        try:
+            _write_records(path, records)
+        except BeastError:
+            write(json.dumps({item.name: record}), sys.stderr)
+            raise
     return records
 
 
-def _attempt(item: Item) -> Record:
+def _attempt(item: Item, left_s: float) -> Record:
+    """Its measurements, or why there are none."""
     try:
-        return item.measure()
+        with _limited(left_s + LATE_S):
+            return item.measure()
+    except BeastError as error:
+        return {"error": str(error)}
     except Exception as error:  # whatever is wrong with one item, the others are measured
-        return {"error": str(error) or repr(error)}
+        return {"error": repr(error)}
+
+
+@contextmanager
+def _limited(left_s: float) -> Iterator[None]:
+    """End what this thread, the main one, does in this context by a BeastError once `left_s` seconds have passed."""
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise BeastError(f"it was still under way {LATE_S:g} s after the budget was spent")
+
+    with handle_signals((signal.SIGALRM,), end):
+        before = signal.setitimer(signal.ITIMER_REAL, left_s)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, *before)
 
 
 def _read_records(path: Path) -> dict[str, Record]:
@@ -148,9 +186,10 @@ def _write_records(path: Path, records: dict[str, Record]) -> None:
 
 
 def describe_machine() -> Record:
-    """What the figures depend on besides the code."""
+    """What the figures depend on."""
     names = [line.partition(":")[2] for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
     return {
+        "commit": own_commit(),
         "torch": torch.__version__,
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "cores": cores(),
@@ -171,18 +210,23 @@ def measure_run(flags: Sequence[str], warmup_s: float, seconds: float) -> Record
       BeastError: the run does not train.
     """
     with training(flags) as run:
-        run.wait_for(  # agent steps count as soon as they are in the replay
-            lambda: all(page.get("replay_fill", 1.0) >= 1.0 for page in run.pages("learner")),
-            f"the replay is not filled; the logs are in {run.folder}",
-        )
+        # agent steps count as soon as they are in the replay, which an update follows once it is filled
+        run.wait_for(lambda: _updates(run) > 0, f"there is no update; the logs are in {run.folder}")
         time.sleep(warmup_s)
-        before = count_fates(run)
+        before, updates = count_fates(run), _updates(run)
         seen = watch_rate(run, seconds)
+        if not (learned := seen.pages["learner"]["updates"] - updates):
+            raise BeastError(f"no update in {seen.seconds:.0f} s")
         waste = waste_of(count_fates(run) - before, seen.rate, run.pages("actor"))
         views = [ServiceView(f"{role} {n}", role, page) for role in SERVICES for n, page in enumerate(run.pages(role))]
-    figures = {role: {name: seen.pages[role].get(name) for name in names} for role, names in PAGE_FIGURES.items()}
-    rates = {"seconds": seen.seconds, **waste._asdict(), "cpu_cores": seen.cpu_s}
+    pages = {role: seen.pages.get(role, {}) for role in PAGE_FIGURES}
+    figures = {role: {name: pages[role].get(name) for name in names} for role, names in PAGE_FIGURES.items()}
+    rates = {"seconds": seen.seconds, "updates": learned, **waste._asdict(), "cpu_cores": seen.cpu_s}
     return {"flags": shlex.join(flags), **rates, **figures, "verdict": judge(views).sentence}
+
+
+def _updates(run: WatchedRun) -> int:
+    return max((int(page.get("updates", 0)) for page in run.pages("learner")), default=0)
 
 
 def measure_acting(torso: str) -> Record:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tests.helpers import free_port, in_thread, wait_until
@@ -18,6 +19,7 @@ from zerobeast.common.transport import CHUNK_BYTES, ClientPort, Context, Weights
 from zerobeast.common.wire import ArraySpace, EnvSpec, PolicySpec, act_record, step_record
 from zerobeast.common.wire.messages import Header, Kind, Plane
 from zerobeast.common.wire.stream import Reply, Stream
+from zerobeast.rl.acting.inference import Inference
 from zerobeast.rl.algos.policy_gradient.actor_critic import logits_and_value
 from zerobeast.rl.nets.network import Network, StepInput
 from zerobeast.rl.nets.weights import flatten, layout_id
@@ -25,6 +27,7 @@ from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import Act, Sampling
 from zerobeast.services.broker.service import Broker
 
+Rows = NDArray[Any]
 ECHO_ENV = EnvSpec("Echo-v0", ArraySpace.box((3,)), ArraySpace.discrete(60_000))
 ECHO_POLICY = PolicySpec(logits_and_value(3), 2)
 
@@ -65,6 +68,22 @@ class EchoAlgorithm:
         newest = inputs.obs[0] if self.env.frame_stack == 1 else inputs.obs[0][:, -1]
         logits = newest.reshape(batch, -1)[:, :3].float() + 1
         return Act(inputs.last_action[0] + 1, {"logits": logits, "value": net.weight.expand(batch)}), core + 1
+
+
+def serving(algorithm: Any, max_rows: int = 4, seed: int = 1) -> Inference:
+    """What a broker on the CPU computes with, for 10 environments or `max_rows`."""
+    found = Inference(algorithm, max_rows=max_rows, device=torch.device("cpu"), dtype=torch.float32, seed=seed)
+    found.reserve(max(max_rows, 10))
+    return found
+
+
+def ask(inference: Inference, rows: Rows, slots: list[int]) -> Rows:
+    """Infer on the step records of some environments; returns their act records."""
+    inference.batch.rows[: len(rows)] = rows.view(np.uint8).reshape(len(rows), -1)
+    inference.batch.slots[: len(rows)] = slots
+    inference.submit(len(rows), with_cores=True)
+    answers = inference.acts[: len(rows)].view(act_record(inference.algorithm.env, inference.algorithm.policy).dtype)
+    return answers[:, 0].copy()
 
 
 class FakeLearner:

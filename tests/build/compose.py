@@ -1,13 +1,12 @@
 """The services of docker-compose.yml and of the files for compose beside it."""
 
-from pathlib import Path
 from typing import Any
 
 import yaml
 
+from tests.helpers import ROOT
 from zerobeast.common.process.roles import EVALUATOR, PROCESSES
 
-ROOT = Path(__file__).parents[2]
 ENVS = "evaluator-envs"  #: hosts the environments of evaluations
 
 Service = dict[str, Any]

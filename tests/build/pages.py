@@ -3,6 +3,7 @@
 from typing import Any
 
 from zerobeast.common.health.figures import ServiceView
+from zerobeast.common.health.hops import Histogram
 
 Page = dict[str, Any]
 PAGES: dict[str, Page] = {
@@ -46,6 +47,20 @@ PAGES: dict[str, Page] = {
         "waiting_env_fraction": 0.2,
     },
 }
+
+
+def passed(*seconds: float) -> Histogram:
+    """A hop that took this long, time by time."""
+    histogram = Histogram()
+    for value in seconds:
+        histogram.add(value)
+    return histogram
+
+
+def page_of(**seconds: list[float]) -> Page:
+    """What a page says of hops that were passed lately."""
+    found = {name: passed(*times) for name, times in seconds.items()}
+    return {"hops": {name: {"recent": hop.buckets, "recent_s": hop.sum_s} for name, hop in found.items()}}
 
 
 def services(**changes: Page) -> list[ServiceView]:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from zerobeast.common.process.roles import ROLES
@@ -10,7 +9,6 @@ from zerobeast_tools.chaos.balance import Balance
 from zerobeast_tools.chaos.watch import RunWatch
 from zerobeast_tools.throwaway_run import ThrowawayRun
 
-ROOT = Path(__file__).parents[2]
 TO_SEE_S = 180.0
 #: one service of each role, which write their files often
 TINY = (

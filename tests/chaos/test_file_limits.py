@@ -12,8 +12,8 @@ from typing import Any
 import zmq
 
 from tests.chaos.conftest import Note
-from tests.chaos.runs import ROOT, TO_SEE_S
-from tests.helpers import free_port, killed_at_last, wait_until
+from tests.chaos.runs import TO_SEE_S
+from tests.helpers import ROOT, free_port, killed_at_last, wait_until
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.health.pages import fetch_announced_page
 from zerobeast.common.process.usage import MIN_FILES, allow_files

@@ -13,14 +13,11 @@ import psutil
 import pytest
 
 from tests.chaos.odd_worker import FOLDER
-from tests.chaos.runs import TO_SEE_S, closes, wait_for_learning
+from tests.chaos.runs import TO_SEE_S
 from tests.helpers import wait_until
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.health.figures import ServiceView, state_of
 from zerobeast.common.process.roles import RECORDS, SERVICES_BY_PROCESS
-from zerobeast_tools.chaos.faults import FaultKind, ServiceFault
-from zerobeast_tools.chaos.inject import disturbed_run
-from zerobeast_tools.chaos.soak import SETTINGS, WITNESS
 from zerobeast_tools.throwaway_run import ThrowawayRun
 
 pytestmark = pytest.mark.timeout(600)
@@ -117,19 +114,6 @@ def test_weights_travel_by_socket_while_there_is_no_memory_for_them(tmp_path: Pa
             run.restart("learner 0")
             run.wait_for(lambda memory=memory: from_memory(run) == [memory], f"from memory: not {memory}", TO_SEE_S)  # type: ignore[misc]
             all_take_part(run, (0,))
-
-
-@pytest.mark.nightly
-def test_every_rollout_is_accounted_for_after_faults_of_workers_and_their_learner(tmp_path: Path) -> None:
-    with disturbed_run([*SETTINGS, *WITNESS, "--local.placement", "fused"], tmp_path) as injector:
-        injector.do(ServiceFault(FaultKind.KILL, BOTH, 0.1))
-        injector.do(ServiceFault(FaultKind.TERM, ("worker 1",), 0.1))
-        watch = injector.watch
-        balance = closes(watch)
-        assert balance.used > 0
-        assert balance.cut["actor"] > 0
-        assert watch.wrong_messages(injector.starts_of_the_learner) == []
-        assert wait_for_learning(watch, 100), "it goes on after the accounts are settled"
 
 
 def says(run: ThrowawayRun, what: str) -> bool:

@@ -8,12 +8,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.helpers import ROOT
+
 BASE = "docker-compose.yml"
 FUSED = "deploy/compose/fused.yml"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pydantic
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.helpers import ROOT
 
 
 def pip(*arguments: str | Path) -> None:

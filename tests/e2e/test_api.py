@@ -1,6 +1,5 @@
 """Training from scripts: what is passed, what is refused, and how a run ends when its caller does."""
 
-import os
 import signal
 from pathlib import Path
 
@@ -8,11 +7,8 @@ import psutil
 import pytest
 import torch
 
-import zerobeast as zb
 from tests.build.commands import pids
 from tests.helpers import killed_at_last, python, wait_for_end, wait_until
-from zerobeast.common import plugins
-from zerobeast.common.settings.algorithm import AlgorithmSpec
 
 SCRIPT = Path(__file__).with_name("api_script.py")
 HEAD = "import gymnasium, zerobeast as zb\nclass Mine(gymnasium.Wrapper): pass\n"
@@ -62,21 +58,3 @@ def test_what_cannot_be_started_is_refused_and_starts_none(tmp_path: Path) -> No
         _, _, error = run_in(tmp_path, *arguments)
         assert named in error.splitlines()[-1]
         assert not (tmp_path / "runs").exists()
-
-
-def test_references_are_to_what_other_processes_can_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from zerobeast.rl.algos.ppo.config import SPEC, PPOConfig
-
-    assert plugins.reference_to(PPOConfig, "env") == "zerobeast.rl.algos.ppo.config:PPOConfig"
-    assert plugins.reference_to(SPEC, "algo").endswith(":SPEC")
-    assert plugins.find_part("zerobeast.algorithms", plugins.reference_to(SPEC, "algo"), "algo") is SPEC
-    (tmp_path / "beside.py").write_text("class Env: pass\nmade = lambda: Env()")
-    monkeypatch.syspath_prepend(tmp_path)
-    import beside  # type: ignore[import-not-found]
-
-    assert plugins.reference_to(beside.Env, "env") == f"{tmp_path}/beside.py:Env"
-    assert plugins.reference_to(beside.made, "env") == f"{tmp_path}/beside.py:made"
-    for stray in (AlgorithmSpec("mine", PPOConfig, "nowhere:Made"), signal.SIGTERM.value):  # modules have that number
-        with pytest.raises(zb.ConfigError):
-            plugins.reference_to(stray, "algo")
-    assert os.getcwd() != str(tmp_path)

@@ -21,11 +21,13 @@ CARTPOLE = "--env CartPole-v1 --net.hidden_size 16 --actor.envs_per_group 8 --to
 RUNS = {
     "memory": f"{CARTPOLE} --impala.replay_share 0.5 --impala.replay_rollouts 64"
     " --net.core lstm --net.core_width 8 --net.memory momentum",
+    "pixels": "--env PongNoFrameskip-v4 --actor.envs_per_group 8 --total_steps 1300",
     "continuous": "--env Pendulum-v1 --algo ppo --net.hidden_size 16 --net.normalize_obs true --total_steps 3000",
 }
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("flags", RUNS.values(), ids=RUNS)
 def test_services_learn_the_same_wherever_they_are(flags: str, tmp_path: Path) -> None:
     assert unlike(tmp_path, flags) == []

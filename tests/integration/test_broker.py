@@ -33,6 +33,7 @@ def test_every_client_gets_exactly_its_own_rows(endpoint: str, open_stage: OpenS
         if client.turn() is Reply.ANSWER:
             assert client.answer.rows["logits"].tolist() == (client.rows["obs"] + 1).tolist()
             assert client.answer.rows["action"].tolist() == [answers[number] + 1] * client.n
+            assert client.answer.cores is None, "the state travels only when it is wanted"
             answers[number] += 1
         if client.stream.open and not client.stream.waiting and answers[number] < requests:
             client.rows["obs"] = [[number, answers[number], row] for row in range(client.n)]
@@ -89,30 +90,6 @@ def test_clients_get_welcome_at_once_and_answers_once_there_are_weights(open_sta
     for client in clients:
         client.until(Reply.ANSWER)
         assert client.answer.version == 7
-
-
-def test_each_environment_has_its_own_memory_which_ends_at_first_and_with_its_session(
-    open_stage: OpenStage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The echo algorithm counts steps in its core and in its action."""
-    monkeypatch.setattr(sessions, "MAX_SLOTS", 5)  # so that they are used again
-    the = open_stage()
-    one, two = the.welcomed(3), the.welcomed(2)
-    for _ in range(4):
-        assert one.ask().cores is None, "the state travels only when it is wanted"
-    two.ask()
-    one.rows["first"] = [False, True, False]
-    answer = one.ask(core=True)
-    assert answer.cores[:, 0].tolist() == [4, 0, 4], "the state before this observation"
-    assert answer.rows["action"].tolist() == [5, 1, 5]
-    one.rows["first"] = False
-    assert one.ask(core=True).cores[:, 0].tolist() == [5, 1, 5]
-    assert two.ask().rows["action"].tolist() == [2, 2]
-    one.close()
-    wait_until(lambda: the.broker.report()["clients"] == 1)
-    answer = the.welcomed(3).ask(core=True)
-    assert answer.rows["action"].tolist() == [1, 1, 1]
-    assert not answer.cores.any()
 
 
 def kinds_until_bye(client: Client) -> list[Kind]:

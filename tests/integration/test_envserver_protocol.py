@@ -73,17 +73,6 @@ def test_what_no_client_may_ask_is_refused_and_counted_and_the_session_goes_on(s
         peer.ask(len(bad_steps) + 2)
 
 
-@pytest.mark.parametrize(("most", "settings"), [(1, {}), (1024, {"max_envs": 3}), (1024, {"max_workers": 1})], ids=str)
-def test_a_full_server_is_busy(ipc: str, monkeypatch: pytest.MonkeyPatch, most: int, settings: dict[str, Any]) -> None:
-    monkeypatch.setattr(sessions, "MAX_SESSIONS", most)
-    with run_env_server(ipc, in_process="max_workers" not in settings, **settings) as server, peer_of(ipc) as peer:
-        peer.open_session()
-        peer.slot = 1
-        refusal = peer.hello()
-        assert (refusal.kind, refusal.body[0], len(server.table)) == (Kind.ERROR, Reason.BUSY, 1)
-        assert server.report()["refused_by_reason"].keys() == {"busy"}
-
-
 def test_a_process_that_ends_in_a_reset_is_replaced_by_one_like_it(context: Context, ipc: str, tmp_path: Path) -> None:
     file, twin = tmp_path / "gone", gymnasium.make_vec(INFO, N, vectorization_mode="sync")
     with (

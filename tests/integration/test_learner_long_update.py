@@ -12,10 +12,10 @@ import pytest
 
 from tests.build.learners import Clock, FakeActor, feed, learner_for, open_learner, rollout_rows, run_config
 from tests.helpers import wait_until
+from tests.integration.trivial_service import Trivial
 from zerobeast.common.config.process import Instance
 from zerobeast.common.files.evaluation_queue import EvaluationQueue
 from zerobeast.common.service import base, computation, entry, loop
-from zerobeast.common.service.base import Service
 from zerobeast.common.service.health_server import HealthServer
 from zerobeast.common.service.loop import Loop
 from zerobeast.common.settings.run import HealthConfig
@@ -227,18 +227,6 @@ def test_the_four_services_train_in_one_thread(tmp_path: Path) -> None:
     assert all(service.page["busy_fraction"] < 1 for service in services), "while one has its turn the others wait"
 
 
-class Idle(Service):
-    """Does nothing until it is stopped."""
-
-    role = "idle"
-
-    def open(self) -> None:
-        pass
-
-    def take(self) -> None:
-        pass
-
-
 def test_services_that_see_the_run_end_a_while_after_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop, "LOOK_S", 0.0)
     monkeypatch.setattr(loop, "LINGER_S", 0.2)
@@ -248,7 +236,7 @@ def test_services_that_see_the_run_end_a_while_after_its_end(tmp_path: Path, mon
         looks.append(time.monotonic())
         return len(looks) > 2
 
-    Loop([Idle()], over=over).run()
+    Loop([Trivial(run_config(tmp_path), Instance(index=0))], over=over).run()
     assert looks[-1] - looks[1] >= 0.2
 
 

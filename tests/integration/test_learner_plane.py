@@ -8,7 +8,7 @@ from tests.build.learners import POLICY, B, Opener, T, rollout_rows
 from tests.helpers import wait_until
 from zerobeast.common.errors import ConfigError, StoreError
 from zerobeast.common.wire import ArraySpace, EnvSpec
-from zerobeast.common.wire.messages import Header, Kind, Reason
+from zerobeast.common.wire.messages import Header, Kind
 from zerobeast.common.wire.session import YIELDS_S
 from zerobeast.services.learner.coordination import SoloCoordinator
 from zerobeast.services.learner.update import Trainer
@@ -54,17 +54,6 @@ def test_a_hello_behind_rollouts_that_find_no_room_is_answered(endpoint: str, op
         actor.push(1, rollout_rows(4))  # sent again, though it need not be
     run.drive(actors, lambda: all(1 in actor.acked for actor in actors))
     assert run.page["agent_steps"] == 5 * 4 * 5
-
-
-def test_terms_that_do_not_fit_are_refused_and_those_that_do_are_welcome(open_run: Opener) -> None:
-    run = open_run()
-    for terms in ({"unroll_length": 6}, {"num_envs": 5}, {"env": FIVE["env"] | {"env_id": "Other-v0"}}):
-        wrong = run.actor(**terms)
-        with pytest.raises(ConfigError):
-            run.greet(wrong)
-        assert wrong.replies[-1].body[0] == Reason.TERMS
-    run.welcomed()
-    assert run.page["peers"] == 1
 
 
 def test_sessions_that_only_send_hello_do_not_narrow_the_window_of_those_that_deliver(open_run: Opener) -> None:

@@ -32,11 +32,7 @@ from zerobeast.common.service.loop import Loop
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context, WeightsSubscriber
 from zerobeast.common.wire import ArraySpace, EnvSpec
-from zerobeast.rl.learning.gradient_descent import GradientDescent
 from zerobeast.services.learner.checkpoint import load_checkpoint
-from zerobeast.services.learner.update import Trainer
-from zerobeast.testing.small_run import copy_numbers
-from zerobeast_tools.chaos.witness.store import OriginFile, StoringLearning
 
 
 @pytest.fixture
@@ -45,52 +41,6 @@ def config(tmp_path: Path, actor_of: Callable[..., FakeActor]) -> RunConfig:
     config = run_config(tmp_path, endpoint=f"ipc://{tmp_path}/l")
     learn_batches(config, actor_of(config), range(1, 3))
     return config
-
-
-def test_a_restarted_learner_goes_on_as_if_nothing_had_happened(
-    endpoint: str, tmp_path: Path, actor_of: Callable[..., FakeActor]
-) -> None:
-    states = []
-    for name, parts in {"whole": [range(1, 7)], "halves": [range(1, 4), range(4, 7)]}.items():
-        config = run_config(tmp_path, endpoint=endpoint).model_copy(update={"name": name})
-        for part in parts:
-            learn_batches(config, actor_of(config), part)
-        state = load_checkpoint(config.folder / "checkpoint.pt")
-        state["counters"]["elapsed_s"] = 0.0
-        states.append([state[key] for key in ("model", "statistics", "learning", "counters")])
-    torch.testing.assert_close(*(list(copy_numbers(state)) for state in states), rtol=0, atol=0)
-    assert states[0][-1]["agent_steps"] == 6 * B * T
-
-
-class Storing(Trainer):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        descent, loss = GradientDescent(self.config, self.config.algorithm, self.net.parameters()), self.algorithm.loss  # type: ignore[attr-defined]
-        self.learning = StoringLearning(self.net, descent, loss, OriginFile(self.config.store / "rows"))
-
-
-def test_rollouts_that_a_killed_learner_has_acknowledged_are_restored_from_a_store(
-    endpoint: str, tmp_path: Path, actor_of: Callable[..., FakeActor]
-) -> None:
-    config = run_config(tmp_path, endpoint=endpoint)
-    actor = actor_of(config, first=1)
-    with open_learner(config, make_trainer=Storing) as learner:
-        feed(learner, actor, range(1, 2))
-        learner.tick(learner.clock() + 2000)
-        feed(learner, actor, range(2, 4))
-    actor.replies.clear()
-    actor.stream.greet_again(0.0)
-    actor.stream.hello_terms["first"] = 3  # the last acknowledgement did not arrive
-    with open_learner(config, make_trainer=Storing) as learner:
-        greet(learner, actor)
-        assert actor.stream.terms["received"] == 3
-        page = learner.report()
-        assert (page["rollouts_by_fate"]["used"], page["agent_steps"]) == (3 * B, 3 * B * T)
-        for seq in (3, 4):
-            actor.push(seq, rollout_rows(B, seq))
-        drive(learner, [actor], lambda: 4 in actor.acked)
-    stored = OriginFile(config.store / "rows").found
-    assert [(row.seq, row.row) for row in stored] == [(seq, row) for seq in range(1, 5) for row in range(B)]
 
 
 def test_without_locks_a_learner_stops_when_a_later_one_has_taken_the_folder(

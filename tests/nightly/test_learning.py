@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from tests.build.commands import TASKS, best, evaluate_run, rows_of, train
-from tests.build.placements import unlike
 from tests.helpers import ROOT
 
 pytestmark = [pytest.mark.nightly, pytest.mark.timeout(1200)]
@@ -65,7 +64,3 @@ def test_a_gridworld_is_learned_with_a_signal_of_ones_own(tmp_path: Path) -> Non
     flags = ("--env", "zipf/Gridworld-small", "--algo", "impala", "--net.core", "lstm", "--total_steps", "200000")
     assert best(train(tmp_path / "gw", *flags, *memory)) >= 0.3, "a random policy is at 0.15"
     assert float(rows_of(tmp_path / "gw")[-1]["memory_entries"] or 512) == 512
-
-
-def test_services_learn_pixels_the_same_wherever_they_are(tmp_path: Path) -> None:
-    assert unlike(tmp_path, "--env PongNoFrameskip-v4 --actor.envs_per_group 8 --total_steps 1300") == []

@@ -1,16 +1,15 @@
 """The broker's inference gives the real network what the learner will give it: same logits, values and states."""
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import numpy as np
 import pytest
 import torch
 
 from tests.build.batches import PANEL, REACH, VECTORS
-from tests.build.brokers import EchoAlgorithm
+from tests.build.brokers import EchoAlgorithm, ask, serving
 from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.wire import ArraySpace, EnvSpec, act_record, step_record
-from zerobeast.rl.acting.inference import Inference
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.nets.network import StepInput
 from zerobeast.rl.ops.tree import tree_map
@@ -38,21 +37,6 @@ def stacks(rows: np.ndarray, k: int) -> torch.Tensor:
     begin = np.maximum.accumulate(np.where(rows["first"], np.arange(STEPS)[:, None], 0))
     steps = np.maximum(np.arange(STEPS)[:, None, None] - np.arange(k - 1, -1, -1), begin[:, :, None])
     return torch.from_numpy(obs[steps, np.arange(ENVS)[:, None]])
-
-
-def serving(algorithm: Any, rows: int = ENVS, seed: int = 1) -> Inference:
-    inference = Inference(algorithm, max_rows=rows, device=torch.device("cpu"), dtype=torch.float32, seed=seed)
-    inference.reserve(max(rows, 10))
-    return inference
-
-
-def ask(inference: Inference, rows: np.ndarray, slots: list[int]) -> np.ndarray:
-    """Infer on the step records of some environments; returns their act records."""
-    inference.batch.rows[: len(rows)] = rows.view(np.uint8).reshape(len(rows), -1)
-    inference.batch.slots[: len(rows)] = slots
-    inference.submit(len(rows), with_cores=True)
-    algorithm = inference.algorithm
-    return inference.acts[: len(rows)].view(act_record(algorithm.env, algorithm.policy).dtype)[:, 0].copy()
 
 
 @pytest.mark.parametrize("lstm", [False, True])

@@ -4,8 +4,10 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from signal import SIGTERM
 from types import ModuleType
 
 import gymnasium
@@ -17,6 +19,7 @@ from zerobeast.common.config import trust
 from zerobeast.common.config.flags import flags_for
 from zerobeast.common.config.layers import GivenValue
 from zerobeast.common.config.load import resolve_flags
+from zerobeast.rl.algos.ppo.config import SPEC as PPO
 
 ENV = """
 import gymnasium
@@ -109,6 +112,10 @@ def test_an_object_is_referred_to_where_it_is_made(folder: Path, monkeypatch: py
         monkeypatch.setattr(sys.modules[name], "SPEC", spec, raising=False)
     monkeypatch.setitem(sys.modules, "__mp_main__", sys.modules["__main__"])  # as multiprocessing does
     assert flags_for({"algo": spec}) == [f"--algo={folder}/spec_a.py:SPEC"]
+    assert plugins.reference_to(PPO, "algo") == "zerobeast.rl.algos.ppo.config:SPEC"
+    for stray in (replace(spec, name="stray"), SIGTERM.value):  # modules have that number
+        with refuses("algo", value=stray):
+            plugins.reference_to(stray, "algo")
 
 
 def test_a_file_that_was_edited_is_read_anew_by_the_next_call(folder: Path) -> None:

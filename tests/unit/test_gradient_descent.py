@@ -102,12 +102,9 @@ def test_a_loaded_state_goes_on_under_the_settings_of_this_start(net: nn.Linear)
     assert torch.equal(found["exp_avg"], was["exp_avg"])
 
 
-def test_a_state_of_another_optimizer_is_refused_by_name(net: nn.Linear) -> None:
+def test_a_state_of_another_optimizer_or_of_other_trained_parameters_is_refused_in_one_sentence(net: nn.Linear) -> None:
     with refuses(kind=CheckpointError, value="Adam", expected="RMSprop"):
         descent(net).load(descent(net, optimizer="adam").state())
-
-
-def test_a_checkpoint_of_other_trained_parameters_is_refused_in_one_sentence() -> None:
     before, now = (nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 1)) for _ in range(2))
     before[0].requires_grad_(requires_grad=False)
     with refuses(kind=CheckpointError, value=2, expected="4"):

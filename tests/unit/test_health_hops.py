@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from tests.build.pages import Page, page_of, passed
+from tests.helpers import ROOT
 from zerobeast.common.files import run_files
 from zerobeast.common.health.figures import ServiceView
-from zerobeast.common.health.hops import EDGES_S, HOPS, RECENT_S, Histogram, Hops, merge_recent, step_s, wires
+from zerobeast.common.health.hops import EDGES_S, HOPS, RECENT_S, Hops, merge_recent, step_s, wires
 from zerobeast.common.health.metrics import HOP_METRIC, METRICS, PREFIX, metric_name, render
 from zerobeast.common.health.progress import Progress
 from zerobeast.common.health.service_table import hop_table
@@ -25,17 +27,9 @@ from zerobeast.launcher import curves
 from zerobeast.launcher.pages import Snapshot
 
 
-def passed(*seconds: float) -> Histogram:
-    histogram = Histogram()
-    for value in seconds:
-        histogram.add(value)
-    return histogram
-
-
-def pages(**hops: list[float]) -> list[dict[str, object]]:
+def pages(**seconds: list[float]) -> list[Page]:
     """A page for each hop, as if each came from another process."""
-    found = {name: passed(*seconds) for name, seconds in hops.items()}
-    return [{"hops": {name: {"recent": entry.buckets, "recent_s": entry.sum_s}}} for name, entry in found.items()]
+    return [page_of(**{name: times}) for name, times in seconds.items()]
 
 
 @given(st.lists(st.floats(1e-5, 50.0), min_size=1, max_size=200), st.floats(0.01, 1.0))
@@ -186,9 +180,6 @@ def test_every_hop_is_a_curve_over_agent_steps_and_a_failed_write_costs_its_poin
     points = events.Scalars("hops_ms/learner.update")
     assert [(point.step, round(point.value, 3)) for point in points] == [(200, 40.0), (300, 40.0)]
     assert events.Scalars("hops_ms/actor.env_round_trip")[0].value == pytest.approx(30.0), "the mean over both actors"
-
-
-ROOT = Path(__file__).parents[2]
 
 
 def samples(page: dict[str, object]) -> dict[str, float]:

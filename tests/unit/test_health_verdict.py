@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.build.pages import PAGES, Page, services
+from tests.build.pages import PAGES, Page, page_of, services
 from zerobeast.common.health.command import exit_code, render
 from zerobeast.common.health.figures import ServiceView
-from zerobeast.common.health.hops import EDGES_S, Histogram
+from zerobeast.common.health.hops import EDGES_S
 from zerobeast.common.health.service_table import format_table
 from zerobeast.common.health.verdict import ELSEWHERE_ROLE, Verdict, is_ready, judge
 from zerobeast.common.process.roles import ROLES
@@ -20,19 +20,13 @@ TWO = ["a 0", "a 1"]
 BOUND = {**dict.fromkeys(PAGES, TWO), "broker": TWO[:1]}
 
 
-def hops(**seconds: float) -> Page:
-    """Each passed once in the last seconds."""
-    found = {}
-    for name, value in seconds.items():
-        histogram = Histogram()
-        histogram.add(value)
-        found[name] = {"recent": histogram.buckets, "recent_s": value}
-    return {"hops": found}
-
-
 def with_round_trips(env_s: float, broker_s: float) -> dict[str, Page]:
-    actor = hops(env_round_trip=env_s, broker_round_trip=broker_s)
-    return {"actor": actor, "envserver": hops(env_step=0.0075), "broker": hops(batch_wait=0.0, forward=0.0075)}
+    actor = page_of(env_round_trip=[env_s], broker_round_trip=[broker_s])
+    return {
+        "actor": actor,
+        "envserver": page_of(env_step=[0.0075]),
+        "broker": page_of(batch_wait=[0.0], forward=[0.0075]),
+    }
 
 
 @pytest.mark.parametrize(

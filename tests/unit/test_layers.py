@@ -127,15 +127,6 @@ def test_without_resets_it_and_its_gradients_are_torchs() -> None:
     torch.testing.assert_close(reordered(lstm.from_hidden.weight.grad), twin.weight_hh_l0.grad)
 
 
-def test_no_gradient_goes_back_across_a_reset() -> None:
-    lstm, x, state = LSTM(CORE, INPUT), torch.randn(STEPS, ROWS, INPUT, requires_grad=True), torch.randn(ROWS, 2 * H)
-    first = no_resets()
-    first[3, 1] = True
-    outputs, _ = lstm(x, first, state)
-    outputs[3:].sum().backward()
-    assert x.grad[:3].any(-1).tolist() == [[True, False, True]] * 3
-
-
 def test_a_new_one_has_a_long_memory() -> None:
     """Orthogonal recurrence of each gate, and a forget gate that is open at first."""
     lstm = LSTM(CORE, INPUT)

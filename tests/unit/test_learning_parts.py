@@ -63,18 +63,6 @@ def test_uses_are_spread_evenly(batches: int, uses: int, due: list[int]) -> None
     assert [circular.add(arrival) for arrival in ARRIVALS[:10]][-1] == due
 
 
-@pytest.mark.parametrize("arrived", [0, 3, 10])
-def test_it_resumes_from_its_unfinished_batches(arrived: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Batch, "restore", lambda number, _device: number)
-    whole, resumed = circular_of(4, 5), circular_of(4, 5)
-    for arrival in ARRIVALS[:arrived]:
-        whole.add(arrival)
-    resumed.load(whole.state())
-    assert resumed.state() == whole.state()
-    for arrival in ARRIVALS[arrived : arrived + 6]:
-        assert resumed.add(arrival) == whole.add(arrival)
-
-
 @pytest.mark.parametrize(("period", "tau"), [(1, 0.25), (3, 0.25), (3, 1.0)])
 def test_the_copy_moves_by_its_rate_towards_the_source_after_exactly_a_period(period: int, tau: float) -> None:
     net = nn.BatchNorm1d(1).double()
@@ -90,15 +78,6 @@ def test_the_copy_moves_by_its_rate_towards_the_source_after_exactly_a_period(pe
         assert target.copy.weight.item() == written
         assert target.copy.running_mean.item() == weight, "statistics are no weights"  # type: ignore[union-attr]
     assert int(target.copy.num_batches_tracked) == 3  # type: ignore[arg-type]
-
-
-def test_the_period_goes_on_after_a_restart() -> None:
-    target, again = (Target(source=(net := nn.Linear(3, 2)), copy=deepcopy(net), period=3) for _ in range(2))
-    for _ in range(2):
-        assert not target.count()
-    again.load(target.state())
-    assert torch.equal(again.copy.weight, target.copy.weight)
-    assert again.count()
 
 
 def test_the_penalty_moves_what_is_measured_and_the_loss_moves_the_multiplier() -> None:

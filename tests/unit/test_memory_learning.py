@@ -17,7 +17,6 @@ from zerobeast.rl.data import Batch, Rollouts
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.memory.contrastive import Contrastive
 from zerobeast.rl.memory.learning import STATE, MemoryLearning
-from zerobeast.rl.memory.rarity import Familiar
 from zerobeast.rl.nets.body import Body
 from zerobeast.rl.nets.weights import flatten
 from zerobeast.services.learner.checkpoint import pack_state, restore_random_state, unpack_state
@@ -212,12 +211,8 @@ def test_a_memory_too_large_to_travel_and_td_errors_without_values_are_refused(t
         Trainer(uniform, CPU, VECTORS)
 
 
-def too_few(familiar: Familiar) -> Tensor:
-    return familiar.returns[1:]
-
-
 def test_a_signal_that_fails_is_named(tmp_path: Path) -> None:
-    signal = f"{__name__}:too_few"
+    signal = "tests.build.parts:too_few"
     with InProcess(run_config(tmp_path, memory=signal), lag=0) as run:
         practise(run, 1)
         with pytest.raises(ConfigError, match=signal):

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from tests.build.batches import MINATAR, NESTED, REACH, VECTORS
 from tests.build.nets import FOOTBALL, GRU, SMALL
+from tests.build.parts import newest, too_few  # noqa: F401 - found by name
 from tests.helpers import ROOT, bring, entries_of
 from zerobeast.common.settings.net import NETWORKS, NetConfig
 from zerobeast.common.wire.spaces import ArraySpace, CompositeSpace, Part
@@ -141,14 +142,6 @@ FAULTS = {
     "Early": network.one_call_over_time_equals_one_call_per_step,
     "Late": network.an_episode_begins_without_a_past,
 }
-
-
-def newest(familiar: Familiar) -> Tensor:
-    return familiar.versions.float()
-
-
-def too_few(familiar: Familiar) -> Tensor:
-    return familiar.returns[1:]
 
 
 def standardised(familiar: Familiar) -> Tensor:

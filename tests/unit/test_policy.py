@@ -13,6 +13,7 @@ import torch
 from gymnasium import spaces
 
 from tests.build.batches import NESTED, REACH, VECTORS
+from tests.build.brokers import ask, serving
 from tests.build.errors import refuses
 from tests.build.folders import policy_run
 from tests.build.nets import GRU
@@ -21,11 +22,10 @@ from zerobeast.api.policies import evaluate, load
 from zerobeast.common.config.load import load_config as settings
 from zerobeast.common.errors import CheckpointError, ConfigError
 from zerobeast.common.settings import RunConfig
-from zerobeast.common.wire import ArraySpace, EnvSpec, act_record, iterate_arrays, step_record
+from zerobeast.common.wire import ArraySpace, EnvSpec, iterate_arrays, step_record
 from zerobeast.plan.spaces import check_opponent
 from zerobeast.playing.policy import LATE_STEP, Policy
 from zerobeast.playing.step_summary import summarize_step
-from zerobeast.rl.acting.inference import Inference
 from zerobeast.rl.acting.opponents import main
 from zerobeast.services.envserver.spaces import env_spec
 
@@ -58,8 +58,7 @@ def test_no_noise_or_random_first_steps_are_played(tmp_path: Path, algo: str, *,
 def test_any_loop_gets_the_actions_of_the_broker(tmp_path: Path, algo: str, env: EnvSpec, flags: tuple[str]) -> None:
     own: dict[str, Any] = {"net": {"core": GRU}} if algo == "r2d2" else {}
     policy = load(policy_run(tmp_path, algo, env, *flags), broker={"device": "cpu"}, **own)
-    broker = Inference(policy.algorithm, max_rows=2, device=torch.device("cpu"), dtype=torch.float32, seed=0)
-    broker.reserve(2)
+    broker = serving(policy.algorithm, 2)
     broker.advance(LATE_STEP)
     broker.reseed(3)
     policy.seed(3)
@@ -73,10 +72,7 @@ def test_any_loop_gets_the_actions_of_the_broker(tmp_path: Path, algo: str, env:
         rows["reward"] = draw.normal(size=2)
         if env.action_mask:
             rows["action_mask"] = True
-        broker.batch.rows[:] = rows.view(np.uint8).reshape(2, -1)
-        broker.batch.slots[:] = range(2)
-        broker.submit(2, with_cores=False)
-        wanted = broker.acts.view(act_record(env, policy.algorithm.policy).dtype)[:, 0]["action"]
+        wanted = ask(broker, rows, [0, 1])["action"]
         obs, first, reward = (rows[name] for name in ("obs", "first", "reward"))
         actions, state = policy.predict(obs, state, first, deterministic=False, last_reward=reward)
         found = (iterate_arrays(env.action, each) for each in (wanted, actions))

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from tests.build.batches import generator
-from tests.build.brokers import EchoAlgorithm
-from zerobeast.rl.acting.inference import Inference
+from tests.build.brokers import EchoAlgorithm, serving
 from zerobeast.rl.algos.value.exploration import best_action, epsilon_greedy, epsilons
 from zerobeast.rl.algos.value.q_network import QHead
 from zerobeast.rl.algos.value.q_values import Distributions, Scalars
@@ -113,8 +112,6 @@ def test_the_inverse_is_accurate_in_single_precision_too() -> None:
     torch.testing.assert_close(rescale(unrescale(x)), x, rtol=2e-6, atol=0.0)
 
 
-CPU = torch.device("cpu")
-
 A, ATOMS, WIDTH = 3, 5, 4
 MASK = torch.tensor([[True, True, True], [True, False, True], [False, False, True]])
 FEATURES = torch.randn(3, WIDTH, generator=generator())
@@ -170,8 +167,7 @@ class Slotted(EchoAlgorithm):
 
 def test_acting_gets_the_slot_of_each_row() -> None:
     algorithm = Slotted()
-    inference = Inference(algorithm, max_rows=4, device=CPU, dtype=torch.float32, seed=1)
-    inference.reserve(10)
+    inference = serving(algorithm)
     inference.batch.slots[:3] = [7, 2, 9]
     inference.submit(3, with_cores=False)
     assert algorithm.asked[-1] == [7, 2, 9]
@@ -180,7 +176,7 @@ def test_acting_gets_the_slot_of_each_row() -> None:
 @pytest.mark.parametrize("algo", ["impala", "vmpo"])  # the latter publishes a copy
 def test_acting_gets_the_agent_steps_at_which_the_weights_were_published(algo: str) -> None:
     with SmallRun(algo, first_env(algo), {}) as run:
-        inference = Inference(run.trainer.algorithm, max_rows=4, device=CPU, dtype=torch.float32, seed=1)
+        inference = serving(run.trainer.algorithm)
         for batches, rows in enumerate(run.rollouts(2, ends=0.0), 1):
             run.feed(rows)
             run.feed(rows)

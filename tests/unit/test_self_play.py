@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.build.batches import VECTORS
-from tests.build.brokers import ECHO_ENV, ECHO_POLICY, EchoAlgorithm
+from tests.build.brokers import ECHO_ENV, EchoAlgorithm, ask, serving
 from tests.build.errors import refuses
 from zerobeast.common.config.relations import find_broken_relations
 from zerobeast.common.errors import ConfigError
@@ -27,23 +27,15 @@ STACKED = EnvSpec("Frames-v0", ArraySpace.box((2, 2), "|u1"), ArraySpace.discret
 
 
 def make(env: EnvSpec = ECHO_ENV, max_rows: int = 8) -> Inference:
-    algorithm: Any = EchoAlgorithm(env)
-    found = Inference(algorithm, max_rows=max_rows, device=torch.device("cpu"), dtype=torch.float32, seed=1)
-    found.reserve(max_rows)
-    return found
+    return serving(EchoAlgorithm(env), max_rows)
 
 
 def infer(inference: Inference, slots: list[int], **fields: object) -> Any:
     """Fill the batch with rows, compute them, and return the act records."""
-    env = inference.algorithm.env
-    rows = inference.batch.rows.view(step_record(env).dtype)[: len(slots), 0]
-    rows[:] = np.zeros((), rows.dtype)
+    rows = np.zeros(len(slots), step_record(inference.algorithm.env).dtype)
     for name, values in fields.items():
         rows[name] = values
-    inference.batch.slots[: len(slots)] = slots
-    inference.submit(len(slots), with_cores=True)
-    assert inference.done()
-    return inference.acts[: len(slots)].view(act_record(env, ECHO_POLICY).dtype)[:, 0].copy()
+    return ask(inference, rows, slots)
 
 
 def env(agents: int = 2, opponent: str = "past", opponents: Any = ()) -> EnvConfig:
@@ -172,7 +164,7 @@ def test_an_opponent_draws_actions_unless_it_explores(tmp_path: Path, algo: str,
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.yaml").touch()
     checkpoint(tmp_path / "other" / "checkpoint.pt", 3, model=algorithm.network().state_dict(), env=VECTORS.to_wire())
-    policy = Inference(algorithm, max_rows=64, device=torch.device("cpu"), dtype=torch.float32, seed=1)
+    policy = serving(algorithm, 64)
     policy.reserve(64 * 8)
     policy.batch.sides[:] = Opponents(config, policy, 0.0).draw()
     policy.batch.slots[:] = np.arange(64) * 8  # of R2D2's ladder the first place, which explores most

@@ -4,7 +4,6 @@ import itertools
 import multiprocessing
 import os
 import random
-import resource
 import socket
 import struct
 import time
@@ -18,7 +17,7 @@ import pytest
 import torch
 
 from tests.build.batches import MINATAR
-from tests.helpers import wait_until
+from tests.helpers import no_file_longer_than, wait_until
 from zerobeast.common.errors import RemoteProtocolError
 from zerobeast.common.transport import checksum
 from zerobeast.rl.acting.weights_inbox import LOOK_PERIOD_S, LocalWeights
@@ -172,13 +171,8 @@ def test_memory_that_could_shrink_under_its_readers_is_not_read(tmp_path: Path) 
 
 def test_without_enough_memory_there_is_no_writer_and_no_file(tmp_path: Path) -> None:
     (tmp_path / "w").write_text("of a learner that was killed")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))  # it applies to memory files, too
-    try:
-        with pytest.raises(OSError, match="large"):
-            WeightsWriter(tmp_path / "w", Net(), epoch=1)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with no_file_longer_than(100_000), pytest.raises(OSError, match="large"):  # it applies to memory files, too
+        WeightsWriter(tmp_path / "w", Net(), epoch=1)
     assert not list(tmp_path.iterdir())
 
 

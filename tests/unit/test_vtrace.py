@@ -1,4 +1,4 @@
-"""V-trace against the paper's sum and episodes worked out by hand, and the other terms of losses."""
+"""V-trace against the paper's sum, and the other terms of losses."""
 
 import math
 from typing import Any
@@ -64,25 +64,6 @@ def pg_advantages(result: VTrace) -> Tensor:
     return result.weights * result.advantages
 
 
-def column(*entries: float) -> Tensor:
-    return torch.tensor(entries, dtype=torch.float64).unsqueeze(1)
-
-
-def episode(discounts: tuple[float, ...], void: int | None = None, **changes: Any) -> Any:
-    """One row of four on-policy transitions with values 1..5 and rewards 10, 20, 30, 40."""
-    mask = torch.ones(4, 1, dtype=torch.bool)
-    if void is not None:
-        mask[void] = False
-    inputs = {
-        "log_rhos": column(0, 0, 0, 0),
-        "discounts": column(*discounts),
-        "rewards": column(10, 20, 30, 40),
-        "values": column(1, 2, 3, 4, 5),
-        "mask": mask,
-    }
-    return vtrace(**inputs | changes)
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_the_recursion_equals_the_papers_sum_across_ends_of_episodes(seed: int) -> None:
     inputs = random_inputs(seed)
@@ -92,34 +73,18 @@ def test_the_recursion_equals_the_papers_sum_across_ends_of_episodes(seed: int) 
     np.testing.assert_allclose(pg_advantages(result), advantages, atol=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("discount", "vs", "advantages"),
-    [
-        # truncated: vs[1] = 20 + 0.5 V(final) = 21.5;  vs[0] = 10 + 0.5 * 21.5;  vs[2] = V;  vs[3] = 40 + 0.5 * 5
-        (0.5, (20.75, 21.5, 3, 42.5), (19.75, 19.5, 0, 38.5)),
-        # terminated: vs[1] = 20;  vs[0] = 10 + 0.5 * 20
-        (0.0, (20, 20, 3, 42.5), (19, 18, 0, 38.5)),
-    ],
-)
-def test_a_truncated_step_bootstraps_from_the_final_observation_and_nothing_crosses_an_end(
-    discount: float, vs: tuple[float, ...], advantages: tuple[float, ...]
-) -> None:
-    """obs[2] is the final observation of an episode, transition 2 leads to the next episode."""
-    result = episode((0.5, discount, 0.5, 0.5), void=2)
-    torch.testing.assert_close(result.vs, column(*vs), rtol=0, atol=0)
-    torch.testing.assert_close(pg_advantages(result), column(*advantages), rtol=0, atol=0)
-
-
 def test_what_stands_in_a_void_transition_does_not_matter() -> None:
-    clean = episode((0.5, 0.5, 0.5, 0.5), void=2)
-    rewards, log_rhos = column(10, 20, torch.inf, 40), column(0, 0, torch.nan, 0)
-    soiled = episode((0.5, 0.5, torch.nan, 0.5), void=2, rewards=rewards, log_rhos=log_rhos)
+    inputs = torched(random_inputs(1))
+    wrong = {"rewards": torch.inf, "log_rhos": torch.nan, "discounts": torch.nan}
+    soil = {name: inputs[name].masked_fill(~inputs["mask"], value) for name, value in wrong.items()}
+    clean, soiled = vtrace(**inputs), vtrace(**inputs | soil)
     assert torch.equal(clean.vs, soiled.vs)
     assert torch.equal(pg_advantages(clean), pg_advantages(soiled))
 
 
 def test_enormous_ratios_stay_finite() -> None:
-    result = episode((0.5, 0.5, 0.5, 0.5), log_rhos=column(900, -900, 900, 0))
+    inputs = torched(random_inputs(1))
+    result = vtrace(**inputs | {"log_rhos": 900 * inputs["log_rhos"].sign()})
     assert result.vs.isfinite().all()
     assert pg_advantages(result).isfinite().all()
 

@@ -63,9 +63,9 @@ CALLS: dict[str, Callable[[int], Any]] = {
     "joined": lambda own: ranks.gather(torch.tensor([own]), "joined").tolist(),
     "mean": lambda own: ranks.mean_over_ranks(torch.tensor(1.0 + own), torch.ones(1 + 2 * own), "mean").item(),
     "moments": lambda own: [
-        each.item()
+        each.tolist()
         for each in ranks.merge_moments(
-            torch.tensor(2), torch.tensor(2.0 + 6 * own), torch.tensor(4.0 - 4 * own), "moments"
+            torch.tensor([2, own]), torch.tensor([2.0 + 6 * own, 3.0]), torch.tensor([4.0 - 4 * own, 1.0]), "moments"
         )
     ],
     "gradients": gradients,

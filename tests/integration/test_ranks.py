@@ -149,7 +149,7 @@ OF_BOTH = {
     "total": [2, 1],
     "joined": [[0], [1]],
     "mean": 1.75,  # of 1 and three times 2
-    "moments": [4, 5.0, 11.0],  # of 0, 4, 8 and 8
+    "moments": [[4, 1], [5.0, 3.0], [11.0, 1.0]],  # of 0, 4, 8 and 8, and of one entry that rank 1 has
     "gradients": [1.5, 1.5, 0.0],
     "gradients by weight": [1.75, 1.75, 0.0],
     "texts": ["two", ""],

@@ -132,6 +132,7 @@ def test_a_batch_is_learned_from_with_the_normalisation_used_for_acting(name: st
     net = algorithm.network()
     learning = algorithm.learning(net)
     learning.update(make_batch(algorithm), 0)
+    assert net.body.norm.arrays[0].count == T * B
     batch = make_batch(algorithm, seed=2)
     batch = on_policy(net, batch._replace(obs=5 * batch.obs + 3))
     assert learning.update(batch, 0).metrics["behaviour_kl"].item() == pytest.approx(0.0, abs=1e-5)

@@ -165,7 +165,7 @@ def test_another_process_gets_settings_of_an_algorithm_in_a_file(tmp_path: Path)
     code = "import pickle, sys; print(pickle.load(sys.stdin.buffer).algorithm.x)"
     child = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(config), capture_output=True, check=True)
     assert child.stdout == b"7\n"
-    assert pickle.loads(pickle.dumps(config)) == config
+    assert pickle.loads(pickle.dumps(config)) == RunConfig(**dict(config)) == config
 
 
 def test_files_in_the_folder_install_nothing_beside_what_is_referred_to(tmp_path: Path) -> None:

@@ -147,6 +147,8 @@ def test_a_missing_device_is_refused_before_anything_starts(monkeypatch: pytest.
         resolve_new_run(tmp_path, *flags)
     (tmp_path / "gpus").mkdir()
     assert resolve_new_run(tmp_path, *flags).config.broker.device == "cuda:1"
+    with refuses("actor.env_groups", value=1):
+        resolve_new_run(tmp_path, *POLE, "--learner.ranks=2", "--local.actors=1", "--actor.env_groups=1")
 
 
 SPEC = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))

@@ -84,7 +84,7 @@ def test_a_rollout_that_a_dead_connection_swallowed_is_sent_again_and_not_skippe
 def test_rollouts_name_the_broker_that_acts_and_the_next_one_once_it_does(wait: Wait) -> None:
     play = play_until_wait(wait)
     first = play.server(Plane.INFERENCE).epoch
-    assert play.group.inference.acting == first
+    assert (play.group.inference.acting, play.group.inference.version_drops) == (first, 0)
     play.start(Plane.INFERENCE)
     play.goes_on()
     assert play.group.inference.acting == play.server(Plane.INFERENCE).epoch != first

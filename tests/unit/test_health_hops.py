@@ -83,6 +83,7 @@ def test_the_wire_is_what_the_servers_do_not_account_for() -> None:
     seen = pages(env_round_trip=[0.015], env_step=[0.0075], **of_broker)
     assert wires(seen) == pytest.approx({"env-server": 0.0075, "broker": 0.035 - 0.0035 - 0.015})
     assert step_s(seen) == pytest.approx(0.05)
+    assert "~16.5 ms" in hop_table([ServiceView("broker 0", "broker", page) for page in seen])
     assert wires(pages(env_round_trip=[0.001], env_step=[0.002]))["env-server"] == 0.0
     assert wires(pages(env_round_trip=[0.015])) == {}
     assert step_s([]) is None

@@ -104,6 +104,8 @@ def test_a_run_that_is_continued_is_one_that_was_never_interrupted(tmp_path: Pat
                     trainer.step()
         learned, again = (copy_numbers([each.net.state_dict(), each.learning.state()]) for each in (run.trainer, other))
         assert are_same(learned, again)
+        heads = [state[STATE]["contrastive"]["head"] for state in (saved["learning"], run.trainer.learning.state())]
+        assert not are_same(*map(copy_numbers, heads)), "it is trained"
 
 
 def test_momentum_losses_are_a_moving_average(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,8 +206,7 @@ def test_what_is_in_place_of_a_file_is_an_error_for_readers_and_replaced_if_poss
 
 def test_a_learner_that_was_started_again_is_followed_and_an_unusable_file_is_not(tmp_path: Path) -> None:
     local = LocalWeights(place := tmp_path / "l.weights", Net())
-    local.serves(0.0)
-    assert local.reader is None
+    assert not local.serves(0.0)
     assert local.newest() is None
     now, pipe, here = 0.0, os.pipe(), socket.socket(socket.AF_UNIX)
     n_bytes = sum(tensor_sizes(Net(), module_dtypes(Net())))
@@ -226,7 +225,7 @@ def test_a_learner_that_was_started_again_is_followed_and_an_unusable_file_is_no
     assert found[:2] == (1, 1)
     again = WeightsWriter(place, Net(), epoch=2)
     again.write(Net(0.0), 0)
-    local.serves(now + LOOK_PERIOD_S)
+    assert local.serves(now + LOOK_PERIOD_S)
     assert local.reader is not None
     assert (local.reader.epoch, np.size(local.newest()[2])) == (2, found[2].size)
     here.close()

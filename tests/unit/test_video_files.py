@@ -57,6 +57,9 @@ def test_a_fast_simulation_plays_in_real_time_and_its_end_stays_for_a_moment(tmp
         shown = [frame.info["duration"] / 1000 for frame in ImageSequence.Iterator(image)]
     assert sum(shown) == pytest.approx(3.5, abs=0.1)
     assert shown[-1] == pytest.approx(1.5, abs=0.2)
+    write(tmp_path / "two.gif", 15.0, pictures(2))
+    with Image.open(tmp_path / "two.gif") as image:
+        assert image.n_frames == 2, "each has a colour"  # type: ignore[attr-defined]
 
 
 def test_a_long_gif_shows_fewer_pictures_until_it_is_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

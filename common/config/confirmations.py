@@ -39,7 +39,7 @@ def remember(file: Path, values: Mapping[str, Any]) -> None:
     """Let a file, or a folder, give settings these values here; none is already known to be wrong."""
     found = {digest: each for path, value in values.items() for digest, each in digest_values(path, value).items()}
     with suppress(OSError):
-        state.remember([_digest_in_folder(file, digest, value) for digest, value in found.items()])
+        state.remember({_digest_in_folder(file, digest, value): "" for digest, value in found.items()})
 
 
 def _digest_in_folder(file: Path, digest: str, value: Any) -> str:

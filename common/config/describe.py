@@ -70,8 +70,11 @@ def differences(config: RunConfig) -> dict[str, Any]:
 
 
 def by_origin(config: RunConfig, origins: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """The settings of a run and its algorithm that are not at their default: {"preset atari": {path: value}, ...}."""
-    changed = differences(config)
+    """The settings of a run and its algorithm that are not at their default, or were chosen for this run:
+    {"preset atari": {path: value}, ...}.
+    """
+    chosen = {path: value_at(config, path) for path, where in origins.items() if where.startswith("chosen for ")}
+    changed = differences(config) | chosen
     found: dict[str, dict[str, Any]] = {}
     for path, where in sorted(origins.items(), key=lambda item: RANKS.index(item[1].partition(" ")[0])):
         if path in changed:

@@ -5,14 +5,16 @@ import hmac
 import os
 import secrets
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from zerobeast.common.errors import BeastError
+from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.files.regular_files import read_small_text
 
 SECRET, SECRET_BYTES = "secret", 32
-KNOWN_FOLDER, MAX_DIGESTS = "known", 10_000  #: folder of digests, and how many are kept
+KNOWN_FOLDER, MAX_NOTES = "known", 10_000  #: folder of notes, and how many are kept
 
 
 def state_folder() -> Path:
@@ -36,20 +38,25 @@ def seal(text: str) -> str:
     return hmac.new(_secret(), text.encode(), "sha256").hexdigest()
 
 
-def knows(digest: str) -> bool:
-    """Whether `remember` has noted a digest; not where nothing can be written."""
-    with suppress(OSError, RuntimeError):
-        return (state_folder() / KNOWN_FOLDER / digest).is_file()
-    return False
+def recall(name: str) -> str | None:
+    """The text that `remember` has noted under a name; None if there is none, or it cannot be read."""
+    with suppress(OSError, RuntimeError, ValueError):
+        return read_small_text(state_folder() / KNOWN_FOLDER / name)
+    return None
 
 
-def remember(digests: Iterable[str]) -> None:
-    """Note digests, each as an empty file, where that can be written; the newest MOST are kept."""
-    with suppress(OSError, RuntimeError):
+def knows(name: str) -> bool:
+    """Whether `remember` has noted something under a name."""
+    return recall(name) is not None
+
+
+def remember(texts: Mapping[str, str]) -> None:
+    """Note texts by name, each as a file, if that can be written; the newest MAX_NOTES are kept."""
+    with suppress(OSError, RuntimeError, BeastError):
         (folder := state_folder() / KNOWN_FOLDER).mkdir(exist_ok=True)
-        for digest in digests:
-            (folder / digest).touch(mode=0o600)
-        for old in sorted(folder.iterdir(), key=lambda each: each.stat().st_mtime)[:-MAX_DIGESTS]:
+        for name, text in texts.items():
+            write_atomically(folder / name, text, durable=False)
+        for old in sorted(folder.iterdir(), key=lambda each: each.stat().st_mtime)[:-MAX_NOTES]:
             old.unlink(missing_ok=True)
 
 

@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import functools
 import os
+import re
 import socket
 import time
 from collections.abc import Iterator, Sequence
@@ -45,6 +46,13 @@ def cores(cgroup: Path = CGROUP) -> float:
     except (OSError, ValueError, ZeroDivisionError):
         return allowed
     return min(allowed, share) if share > 0 else allowed
+
+
+def multiplies_bfloat16(cpuinfo: Path = PROC / "cpuinfo") -> bool:
+    """Whether the CPU has instructions for it; without them it is emulated, tens of times slower than float32."""
+    with contextlib.suppress(OSError):
+        return re.search(r"\b((avx512_|amx_)?bf16|amx_tile)\b", cpuinfo.read_text()) is not None
+    return False
 
 
 def core_names(cgroup: Path = CGROUP) -> list[str]:
@@ -187,7 +195,7 @@ def memory_bytes() -> int:
 
 @functools.lru_cache(maxsize=1)
 def _descendant_bytes(pid: int, _period: int) -> int:
-    return sum(map(_resident_bytes, _descendants(pid)))
+    return sum(map(_resident_bytes, descendants(pid)))
 
 
 def _resident_bytes(pid: int) -> int:
@@ -197,13 +205,13 @@ def _resident_bytes(pid: int) -> int:
         return 0
 
 
-def _descendants(pid: int) -> Iterator[int]:
+def descendants(pid: int) -> Iterator[int]:
     """All processes that descend from one, by the kernel's list of the children of each of its threads."""
     with contextlib.suppress(OSError):  # it has just ended, or no file can be opened
         for file in (PROC / f"{pid}/task").glob("*/children"):
             for child in file.read_text().split():
                 yield int(child)
-                yield from _descendants(int(child))
+                yield from descendants(int(child))
 
 
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8  # of glibc's malloc.h

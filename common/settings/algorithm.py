@@ -67,6 +67,7 @@ class AlgorithmSettings(Section):
     #: whether drawing actions explores, so that the policy that is learned is the greedy one
     drawing_explores: ClassVar[bool] = False
     corrects_age: ClassVar[bool] = False  #: whether old rollouts may join a batch, since it allows for their policies
+    dense_width: ClassVar[int] = 0  #: of dense networks that it brings; 0: it brings none
     replays: ClassVar[bool] = False  #: whether it acknowledges rollouts before it learns from them
 
     @property

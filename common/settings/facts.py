@@ -42,6 +42,8 @@ class Facts(NamedTuple):
       idle: where it has no effect.
       names: whether it says which run one is: the preset depends on it, and its value alone stands for it in a name.
       of_host: whether its value is a place of one machine, which containers do not have and others need not know.
+      scales: whether the number of a run's environments and processes follows from it, so that none of these numbers is
+        chosen for a machine if it is given.
       shapes: whether it is asked of an environment, or decides how one is described; None: as its section.
     """
 
@@ -53,6 +55,7 @@ class Facts(NamedTuple):
     idle: Idle = Idle(())
     names: bool = False
     of_host: bool = False
+    scales: bool = False
     shapes: bool | None = None
 
 

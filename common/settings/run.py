@@ -10,8 +10,9 @@ from pydantic import Field, SerializeAsAny, field_validator
 
 from zerobeast.common.files import run_files
 from zerobeast.common.settings.env import EnvConfig
+from zerobeast.common.settings.evaluate import EvaluateConfig
 from zerobeast.common.settings.facts import About, Idle
-from zerobeast.common.settings.guards import CODE, ENVIRONMENT, NO_GUARD, PEERS, PLACE, REACH
+from zerobeast.common.settings.guards import CODE, NO_GUARD, PEERS, PLACE, REACH
 from zerobeast.common.settings.kinds import Address, Addresses, Device, Meeting
 from zerobeast.common.settings.net import MemoryConfig, NetConfig
 from zerobeast.common.settings.section import LIMIT, Section, setting
@@ -40,9 +41,11 @@ class EnvServerConfig(Section):
         idle=IDLE_IF_CONNECTED,
     )
     threads: int = setting(
-        0, f"C++ threads of an Atari session, at least 1 per 4 environments; {BY_CORES}", ge=0, le=1024
+        0, f"C++ threads of an Atari session, at least 1 per 4 environments; {BY_CORES}", ge=0, le=1024, scales=True
     )
-    workers: int = setting(0, f"worker processes for a session's pure-Python environments; {BY_CORES}", ge=0, le=1024)
+    workers: int = setting(
+        0, f"worker processes for a session's pure-Python environments; {BY_CORES}", ge=0, le=1024, scales=True
+    )
     in_process: bool = setting(
         False, "step pure-Python environments in the server's process: breakpoints work, but a crash ends the server"
     )
@@ -78,10 +81,18 @@ class ActorConfig(Section):
     """The service that drives environments and assembles rollouts."""
 
     env_groups: int = setting(
-        2, "env groups per actor, alternating: one steps while another waits for inference (rlpyt, SEED)", ge=1, le=64
+        2,
+        "env groups per actor, alternating: one steps while another waits for inference (rlpyt, SEED)",
+        ge=1,
+        le=64,
+        scales=True,
     )
     envs_per_group: int = setting(
-        16, "rows per env group, stepped and inferred together: environments, or agents if multi-agent", ge=1, le=4096
+        16,
+        "rows per env group, stepped and inferred together: environments, or agents if multi-agent",
+        ge=1,
+        le=4096,
+        scales=True,
     )
     collect_ahead: bool = setting(True, "collect one more rollout during an update; false: wait for the new policy")
     connect_timeout_s: float = setting(
@@ -130,9 +141,14 @@ class LearnerConfig(Section):
     )
     # both defaults are those of IMPALA: Espeholt et al. 2018, table G.1; presets have those of other algorithms
     unroll_length: int = setting(20, "T: agent steps in a rollout", ge=1, le=10_000)
-    batch_size: int = setting(32, "B: rollouts in a batch", ge=1, le=65_536)
+    batch_size: int = setting(32, "B: rollouts in a batch", ge=1, le=65_536, scales=True)
     ranks: int = setting(
-        1, "data-parallel learner processes, each with an equal part of every batch", ge=1, le=1024, about=About.MACHINE
+        1,
+        "data-parallel learner processes, each with an equal part of every batch",
+        ge=1,
+        le=1024,
+        about=About.MACHINE,
+        scales=True,
     )
     rank_endpoints: Addresses = setting(
         "",
@@ -158,6 +174,7 @@ class LearnerConfig(Section):
         "rollouts are dropped; only with sync.rule always, and not for algorithms that learn from a replay on disk",
         ge=0,
         le=LIMIT,
+        scales=True,
     )
     device: Device = setting(
         "auto", "cpu, cuda, cuda:N, or auto: cuda if available", decides=NO_GUARD, about=About.MACHINE
@@ -221,58 +238,6 @@ class LearnerConfig(Section):
         return self.batch_size // self.ranks
 
 
-class EvaluateConfig(Section):
-    """Evaluation of the policy in whole episodes, during training if requested, and afterwards."""
-
-    about = About.FILES
-
-    times: int = setting(0, "number of evenly spaced evaluations during training; 0: none", ge=0, le=10_000)
-    every_steps: int = setting(
-        0, "agent steps between evaluations, instead of evaluate.times; 0: use evaluate.times", ge=0, le=LIMIT
-    )
-    episodes: int = setting(10, "episodes per evaluation", ge=1, le=1_000_000)
-    levels: str = setting(
-        "",
-        "environments to evaluate in, comma-separated: names of levels, suffixes of the run's ids, or other ids; "
-        "empty: those of the run",
-        decides=ENVIRONMENT,
-        shapes=True,
-    )
-    seed: int | None = setting(
-        None, "seed of environments and actions; empty: derived from the run's seed", ge=0, le=MAX_ENV_SEED
-    )
-    actions: Literal["greedy", "sampled"] = setting(
-        "greedy",
-        "how the policy acts outside training; greedy: the most likely or best action; sampled: drawn, as in training",
-    )
-    max_steps: int = setting(
-        30_000,
-        "maximum agent steps per episode; longer episodes are cut off and counted as bounded",
-        ge=1,
-        le=LIMIT,
-        about=About.LEARNING,
-    )
-    video_every: int = setting(0, "record a video in every Nth evaluation; 0: none", ge=0, le=10_000)
-
-    @property
-    def greedy(self) -> bool:
-        """Whether policies take the likeliest or best actions."""
-        return self.actions == "greedy"
-
-    def next_step(self, steps: int, total_steps: int) -> int | None:
-        """The agent step of the first evaluation after `steps`; None: there is none."""
-        if self.every_steps:
-            return min((steps // self.every_steps + 1) * self.every_steps, total_steps) if steps < total_steps else None
-        number = steps * self.times // total_steps + 1
-        return -(-total_steps * number // self.times) if number <= self.times else None
-
-    def due(self, steps: int, total_steps: int) -> int:
-        """The agent step at which an evaluation that was made after `steps`, at the end of a batch, was due; or 0."""
-        if steps >= total_steps or self.every_steps:
-            return min(steps // self.every_steps * self.every_steps if self.every_steps else steps, total_steps)
-        return -(-total_steps * (steps * self.times // total_steps) // self.times) if self.times else 0
-
-
 class LocalConfig(Section):
     """The processes that `beast train` starts on this machine."""
 
@@ -283,9 +248,10 @@ class LocalConfig(Section):
         "apart: one process per service; fused: workers, each an env-server, an actor and a broker in one process; "
         "serial: everything in one process; serve: only a learner and a broker, for programs that step their own "
         "environments; auto: apart with a GPU, serial for a short run of a cheap environment, otherwise fused",
+        scales=True,
     )
     env_servers: int = setting(
-        1, "apart: number of env-server processes", ge=1, le=256, idle=Idle(("fused", "serial", "serve"))
+        1, "apart: number of env-server processes", ge=1, le=256, idle=Idle(("fused", "serial", "serve")), scales=True
     )
     actors: int = setting(
         1,
@@ -293,6 +259,7 @@ class LocalConfig(Section):
         ge=1,
         le=256,
         idle=Idle(("serve",)),
+        scales=True,
     )
     workers: int = setting(
         0,
@@ -300,6 +267,7 @@ class LocalConfig(Section):
         ge=0,
         le=256,
         idle=Idle(("apart", "serial", "serve")),
+        scales=True,
     )
     restarts: int | None = setting(
         None,
@@ -403,6 +371,7 @@ class Run(Section):
         "named settings that override the defaults but not the YAML file; empty: chosen by environment and algorithm",
         decides=NO_GUARD,
         names=True,
+        scales=True,
     )
     env: SerializeAsAny[EnvConfig] = Field(default_factory=lambda: EnvConfig.model_validate({}))
     envserver: EnvServerConfig = EnvServerConfig()

@@ -8,7 +8,7 @@ from zerobeast.common.process.environ import restrict_imports
 from zerobeast.common.service.entry import main
 
 if __name__ == "__main__":
-    if sys.argv[1:2] and sys.argv[1] in ("describe", "check"):
+    if sys.argv[1:2] and sys.argv[1] in ("describe", "check", "time"):
         restrict_imports()
         code = import_module("zerobeast.services.envserver.describe").main(sys.argv[1:])
         sys.stdout.flush()

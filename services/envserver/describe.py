@@ -3,6 +3,7 @@ like, the settings with which those of unequal sizes are equal, the number of it
 that play for a moment: with `local.check`, all of the run whose ids do not say what they are.
 
 `check --env ID`: let environments play for some seconds, and print what is found, [[level, sentence], ...].
+`time --env ID`: print the seconds of CPU time that a step of one environment takes, or null.
 """
 
 import json
@@ -28,6 +29,7 @@ from zerobeast.services.envserver.env_check import (
     THOROUGH_CHECK_S,
     Finding,
     check_env,
+    time_step,
 )
 from zerobeast.services.envserver.levels import evaluation_envs
 from zerobeast.services.envserver.mix import BACKEND as MIX
@@ -94,4 +96,8 @@ def _listing_key(env_id: str) -> str | tuple[str, ...]:
     return tuple(Mixture.parse(env_id).ids) if backend_of(env_id) is MIX else env_id
 
 
-COMMANDS: dict[str, Callable[[RunConfig], Any]] = {"describe": _describe, "check": _check}
+def _time(config: RunConfig) -> float | None:
+    return time_step(config, config.env.tasks[0])
+
+
+COMMANDS: dict[str, Callable[[RunConfig], Any]] = {"describe": _describe, "check": _check, "time": _time}

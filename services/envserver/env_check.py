@@ -3,19 +3,22 @@
 An error is what no run can learn from, a warning what is accepted and seldom meant.
 """
 
+import os
 import random
 import select
 import signal
+import statistics
 import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import numpy as np
 
 from zerobeast.common.errors import EnvError, raise_as
+from zerobeast.common.process.usage import descendants
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.settings.net import readings
 from zerobeast.common.wire import EnvSpec, action_record, iterate_arrays
@@ -38,6 +41,7 @@ NO_CHECK_S, BRIEF_CHECK_S, THOROUGH_CHECK_S = 0.0, 0.5, 8.0  #: for how many sec
 POLL_S, CLOSE_S = 0.1, 5.0
 WIDE_BOUND = 1e6  #: a box of actions beyond which it is worth a word
 Finding = tuple[str, str]  #: "ok", "warning" or "error", and a sentence
+TIMING_S, TIMED_ENVS = 0.2, 4  #: for how long one and then so many environments play, to time one more
 
 
 def check_env(config: RunConfig, task: str, seconds: float = NO_CHECK_S) -> tuple[EnvSpec, int, list[Finding]]:
@@ -88,11 +92,57 @@ def _open_env(
     try:
         yield envs
     finally:
-        signal.signal(signal.SIGALRM, _refuse_to_wait)
-        signal.setitimer(signal.ITIMER_REAL, CLOSE_S)
-        with suppress(TimeoutError):
-            envs.close()
-        signal.setitimer(signal.ITIMER_REAL, 0)
+        _close(envs)
+
+
+def _close(envs: InlineEnvs | VectorEnv) -> None:
+    """Close environments, and wait at most CLOSE_S for each."""
+    signal.signal(signal.SIGALRM, _refuse_to_wait)
+    signal.setitimer(signal.ITIMER_REAL, CLOSE_S, CLOSE_S)
+    with suppress(TimeoutError):
+        envs.close()
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def time_step(config: RunConfig, task: str) -> float | None:
+    """Make environments in this process, and step them at random.
+
+    Returns:
+      seconds of CPU time for a step of one more of several; None if that is not known here, because an environment has
+      several agents or other processes.
+
+    Raises:
+      EnvError: they cannot be made or stepped.
+    """
+    env, server = config.env.for_task(task), config.envserver.model_copy(update={"in_process": True, "threads": 1})
+    seconds = list[float]()
+    with raise_as(EnvError, f"env.id {task!r} cannot be played"), ExitStack() as made:
+        for count in (1, TIMED_ENVS):  # the first one takes what a step of any number takes
+            envs = _settle(make_vector_env(env, env.agents or count, SEED, server))
+            made.callback(_close, envs)
+            envs.reset(SEED)
+            _settle(envs)
+            if envs.agents > 1 or any(descendants(os.getpid())):
+                return None
+            seconds.append(statistics.median(_time_steps(envs)))
+    return max(0.0, seconds[1] - seconds[0]) / (TIMED_ENVS - 1)
+
+
+def _time_steps(envs: VectorEnv) -> Iterator[float]:
+    """Seconds of CPU time, which other processes do not change, of each of some random steps of environments."""
+    rng, until = np.random.default_rng(SEED), time.monotonic() + TIMING_S
+    while time.monotonic() < until:
+        actions, began = random_actions(rng, envs), time.process_time()
+        envs.step(actions)
+        _settle(envs)
+        yield time.process_time() - began
+
+
+def _settle(envs: VectorEnv) -> VectorEnv:
+    """Wait until what has begun is done."""
+    while not envs.collect():
+        select.select(envs.files, (), (), POLL_S)
+    return envs
 
 
 def _refuse_to_wait(*_: Any) -> None:

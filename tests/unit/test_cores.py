@@ -41,6 +41,9 @@ def test_a_learner_that_uses_steps_often_has_more_threads_and_actors_share_their
     often = "--algo dqn --dqn.samples_per_insert 8 --env PongNoFrameskip-v4"
     assert placed(often, 2).threads["learner.threads"] == 2
     assert placed(f"{often} --net.torso mlp", 2).threads["learner.threads"] == 1
+    wide = "--env HalfCheetah-v5 --algo sac --learner.precision"
+    assert [placed(f"{wide} {one}", 2).threads["learner.threads"] for one in ("float32", "bfloat16")] == [2, 1]
+    assert placed(f"{wide} float32 --net.hidden_size 64", 2).threads["learner.threads"] == 1
     assert placed("--local.placement apart --local.actors 2", 16).threads["envserver.workers"] == 2
 
 

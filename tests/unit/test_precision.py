@@ -1,10 +1,14 @@
 """Choice of device and number format, and what bfloat16 leaves in float32."""
 
+from functools import partial
+from pathlib import Path
+
 import pytest
 import torch
 
 from tests.build.batches import MINATAR
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.process.usage import multiplies_bfloat16
 from zerobeast.rl.nets import precision
 from zerobeast.testing.network import network, steps
 
@@ -30,20 +34,21 @@ def test_auto_is_the_gpu_if_there_is_one_and_a_missing_device_is_refused(
 @pytest.mark.parametrize(
     ("features", "times_as_fast", "dtype"),
     [
-        ({"avx512_bf16": True}, 1.9, torch.bfloat16),
-        ({"amx_tile": True}, 1.3, torch.bfloat16),
-        ({"avx512_bf16": True}, 1.2, torch.float32),
-        ({"avx512_bf16": False, "avx2": True}, None, torch.float32),
+        ("avx2 avx512_bf16", 1.9, torch.bfloat16),
+        ("amx_tile", 1.3, torch.bfloat16),
+        ("avx512_bf16", 1.2, torch.float32),
+        ("avx2 avx512f", None, torch.float32),
     ],
 )
 def test_auto_is_bfloat16_only_if_the_cpu_is_faster_with_it(
-    monkeypatch: pytest.MonkeyPatch, features: dict[str, bool], times_as_fast: float | None, dtype: torch.dtype
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, features: str, times_as_fast: float | None, dtype: torch.dtype
 ) -> None:
     def product_s(dtype: torch.dtype) -> float:
         assert times_as_fast is not None, "emulated, it would take long to find out"
         return 1.0 if dtype == torch.float32 else 1.0 / times_as_fast
 
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: features)
+    (tmp_path / "cpuinfo").write_text(f"flags\t\t: {features} xsaves")
+    monkeypatch.setattr(precision, "multiplies_bfloat16", partial(multiplies_bfloat16, tmp_path / "cpuinfo"))
     monkeypatch.setattr(precision, "product_s", product_s)
     assert precision.pick_dtype("auto", CPU) == dtype
     for name in ("bfloat16", "float32"):

@@ -13,7 +13,7 @@ from tests.build.errors import refuses
 from zerobeast.common.config.relations import find_broken_relations
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.settings import EnvConfig, RunConfig
-from zerobeast.common.settings.run import EvaluateConfig
+from zerobeast.common.settings.evaluate import EvaluateConfig
 from zerobeast.common.wire import ArraySpace, EnvSpec, act_record, step_record
 from zerobeast.common.wire.episodes import MAX_NAMES, Episode, are_infos
 from zerobeast.playing.play import count_agents

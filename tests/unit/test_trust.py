@@ -304,7 +304,7 @@ def test_what_a_file_gives_beside_a_flag_is_judged_as_if_it_stood_alone(
 
 def test_files_of_confirmations_are_private_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    monkeypatch.setattr(state, "MAX_DIGESTS", 3)
+    monkeypatch.setattr(state, "MAX_NOTES", 3)
     for number in range(5):
         confirmations.remember(tmp_path, {"env.kwargs": {"secret": f"text {number}"}})
     folder = tmp_path / "zerobeast" / "known"

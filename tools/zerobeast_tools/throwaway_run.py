@@ -22,6 +22,7 @@ from zerobeast.common.settings import RunConfig
 from zerobeast.launcher.child import Child, await_end, stop
 from zerobeast.launcher.fleet import Fleet
 from zerobeast.launcher.private_folder import private_folder
+from zerobeast.plan.machine import fit_machine
 from zerobeast.plan.placement import groups_of
 from zerobeast.plan.processes import socket_endpoint
 from zerobeast.plan.spaces import fetch_spec, pad_config
@@ -38,7 +39,7 @@ def load_settings(flags: Sequence[str]) -> RunConfig:
     Raises:
       ConfigError: a setting is wrong.
     """
-    return pad_config(resolve_flags(flags, os.environ, describe=fetch_spec, groups=groups_of).config)
+    return pad_config(fit_machine(resolve_flags(flags, os.environ, describe=fetch_spec, groups=groups_of)).config)
 
 
 @contextlib.contextmanager

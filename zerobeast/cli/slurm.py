@@ -63,7 +63,7 @@ def main(argv: list[str]) -> int:
         return 0
     now = datetime.now().astimezone()
     request = Request.of_flags(argv, os.environ, SlurmFlags)
-    resolved = resolve_run(request, now, parent=parent_of(request))
+    resolved = resolve_run(request, now, parent=parent_of(request), here=False)
     flags: SlurmFlags = resolved.flags
     _demand_disk(resolved.config)
     if flags.submit:

@@ -1,8 +1,8 @@
 """How the services of a run are placed on one machine: in which processes, and with how many threads.
 
-What is learned does not depend on the machine: the settings give the number of env groups and of their
-environments, whatever processes they are in. Threads use the cores, and no service gets more threads than there are
-cores, since threads that take turns on a core are slower than fewer threads.
+The settings give the number of env groups and of their environments, whatever processes they are in (`plan/machine.py`
+chooses these for a new run). Threads use the cores, and no service gets more threads than there are cores, since
+threads that take turns on a core are slower than fewer threads.
 """
 
 import os
@@ -12,7 +12,7 @@ from typing import NamedTuple
 from zerobeast.common.config.preset import family_of
 from zerobeast.common.config.settings_table import value_at
 from zerobeast.common.process.roles import ROLES
-from zerobeast.common.process.usage import cores
+from zerobeast.common.process.usage import cores, multiplies_bfloat16
 from zerobeast.common.settings import RunConfig, torso_of
 
 NVIDIA = Path("/proc/driver/nvidia/gpus")
@@ -22,6 +22,8 @@ GPUS = (NVIDIA, *map(Path, ("/dev/nvidiactl", "/dev/kfd", "/dev/dxg")))
 LEARNER_SHARE, BROKER_SHARE = 0.46, 0.22
 #: settings among which cores are shared out
 THREADS = ("learner.threads", "broker.threads", "envserver.threads", "envserver.workers")
+#: units of layers, in batches of as many rows, and threads that compute them faster than one; more were not measured
+WIDE_LAYER, WIDE_LAYER_THREADS = 256, 2
 SHORT_STEPS = 20_000  #: of runs for which one process is faster on two cores
 CHEAP_FAMILIES = (
     "cartpole",
@@ -145,8 +147,11 @@ def _one_each(workers: int) -> tuple[int, ...]:
 def _threads(config: RunConfig, name: str, workers: int, available: int, *, gpu: bool) -> dict[str, int]:
     """Threads by setting: as given, or a share of the cores."""
     envs = config.actor.envs_per_group
-    uses = config.algorithm.samples_per_step if torso_of(config.net.torso).threads else 1.0
+    often = config.algorithm.samples_per_step
+    uses = often if torso_of(config.net.torso).threads else 1.0
     learner, broker, steppers = share_out(available, envs, gpu=gpu, uses=uses)
+    if _has_wide_layers(config):
+        learner = max(learner, share_out(min(available, WIDE_LAYER_THREADS), envs, gpu=gpu, uses=often)[0])
     if name == "apart":  # threads are those of a session, and of an actor's env groups half step while half wait
         steppers = max(1, steppers // (config.local.actors * -(-config.actor.env_groups // 2)))
     elif name == "fused":  # the services of a worker take turns
@@ -158,6 +163,13 @@ def _threads(config: RunConfig, name: str, workers: int, available: int, *, gpu:
     given = (value_at(config, path) for path in THREADS)
     shares = learner, broker, steppers, steppers
     return {path: one or share for path, one, share in zip(THREADS, given, shares, strict=True)}
+
+
+def _has_wide_layers(config: RunConfig) -> bool:
+    """Whether a learner without convolutions is faster with a second thread: with wide layers in float32."""
+    precision = config.learner.precision
+    in_float32 = precision == "float32" or (precision == "auto" and not multiplies_bfloat16())
+    return in_float32 and min(config.net.widths(config.algorithm.dense_width)) >= WIDE_LAYER
 
 
 def _uses_gpu(config: RunConfig) -> bool:

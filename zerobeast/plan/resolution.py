@@ -22,6 +22,7 @@ from zerobeast.common.settings import spec_of as spec_named
 from zerobeast.common.settings.facts import About, facts_of
 from zerobeast.common.text import as_text, did_you_mean
 from zerobeast.plan import run_folder
+from zerobeast.plan.machine import fit_machine
 from zerobeast.plan.parent import Parent
 from zerobeast.plan.placement import GPUS, groups_of, placement_of
 from zerobeast.plan.spaces import fetch_spec
@@ -60,7 +61,9 @@ def resolve_locally(request: Request, *, partial: bool = False) -> LoadedSetting
     return resolve(request, describe=fetch_spec, groups=groups_of, partial=partial)
 
 
-def resolve_run(request: Request, now: datetime, *, say: Say = say, parent: Parent | None = None) -> ResolvedRun[Any]:
+def resolve_run(
+    request: Request, now: datetime, *, say: Say = say, parent: Parent | None = None, here: bool = True
+) -> ResolvedRun[Any]:
     """The settings of a run: what is given now overrides what the run of that name was saved with.
 
     Args:
@@ -68,6 +71,7 @@ def resolve_run(request: Request, now: datetime, *, say: Say = say, parent: Pare
       now: for the name of a run without one.
       say: takes remarks.
       parent: what `from_run` names; its settings are those of the new run as well, below all that are given.
+      here: whether this machine is to play, so that a new run may have numbers that fit it.
 
     Raises:
       ConfigError: a line for every mistake.
@@ -93,6 +97,7 @@ def resolve_run(request: Request, now: datetime, *, say: Say = say, parent: Pare
     loaded = resolve_locally(request.of_run(label, tree) if continues else request)
     saved = _load_saved(label, tree, loaded.config.algo) if continues else None
     _refuse(loaded)
+    loaded = fit_machine(loaded) if here and not continues else loaded
     for note in (*loaded.notes, *_find_ineffective(given)):
         say(note)
     if saved and loaded.config.preset != saved.preset:

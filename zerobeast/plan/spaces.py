@@ -35,6 +35,7 @@ from zerobeast.plan.processes import child_environ, service_command
 from zerobeast.rl.fit import refuse_unfit
 
 LIMIT_S, LONGEST_S = EnvServerConfig().step_timeout_s, 1e6
+TIMING_LIMIT_S = 30.0  #: that a run may start later because the cost of its environments is measured
 OWN_PREFIX = "envserver: "  #: a sentence of the process that makes environments, unlike what these print, begins so
 LIMIT_SETTING = "envserver.step_timeout_s"
 CHECK_SETTING = "local.check"
@@ -125,6 +126,27 @@ def fetch_findings(config: RunConfig) -> list[tuple[str, str]]:
     return [(level, sentence) for level, sentence in ask_env_process("check", _values(_shaping_settings(config)))]
 
 
+def fetch_step_s(config: RunConfig) -> float | None:
+    """Seconds of CPU time for a step of one of a run's environments, measured once for each user and environment; None:
+    not known.
+
+    Raises:
+      ConfigError: it cannot be played, or not soon enough.
+    """
+    values = _values(_shaping_settings(config))
+    name = f"step-{_fingerprint(values)}"
+    with suppress(ValueError, TypeError):  # there is no note, or a damaged one
+        return _as_seconds(json.loads(state.recall(name) or ""))
+    found = ask_env_process("time", values, TIMING_LIMIT_S)
+    state.remember({name: json.dumps(found)})
+    return _as_seconds(found)
+
+
+def _as_seconds(found: Any) -> float | None:
+    """As it was measured. Raises ValueError or TypeError if that is no number."""
+    return None if found is None else max(0.0, float(found))
+
+
 def check_once(config: RunConfig) -> list[str]:
     """Lines of warnings about the environments of a run, unless one of this user has begun with the same before.
 
@@ -136,7 +158,7 @@ def check_once(config: RunConfig) -> list[str]:
         return []
     if errors := [sentence for level, sentence in found["findings"] if level == "error"]:
         raise ConfigError("; ".join(errors), path="env.id", value=config.env.id)
-    state.remember([found["digest"]])
+    state.remember({found["digest"]: ""})
     return [f"warning: {sentence}" for level, sentence in found["findings"] if level == "warning"]
 
 
@@ -166,9 +188,14 @@ def _values(given: Mapping[str, GivenValue]) -> dict[str, Any]:
 
 
 def _digest(values: Mapping[str, Any]) -> str:
-    """That of all that a check depends on, the text of scripts included; empty if there is none to be."""
+    """The fingerprint of environments that are to be checked; empty if these are not."""
     if not values.get(CHECK_SETTING, True) or all(map(family_of, split_ids(values["env.id"]))):
         return ""
+    return _fingerprint(values)
+
+
+def _fingerprint(values: Mapping[str, Any]) -> str:
+    """A digest of all that these environments depend on, the text of scripts included."""
     homes = [each.rpartition(":")[0] for each in re.split("[(),;]", values["env.id"])]
     stems = [home.removesuffix(".py") if home.endswith(".py") else home.replace(".", "/") for home in homes]
     files = [Path(f"{stem}{end}") for stem in stems for end in (".py", "/__init__.py")]
@@ -185,11 +212,11 @@ def describe_once(settings: str, digest: str) -> dict[str, Any]:
     return {**ask_env_process("describe", {**json.loads(settings), CHECK_SETTING: checks}), "digest": digest}
 
 
-def ask_env_process(about: str, values: Mapping[str, Any]) -> Any:
+def ask_env_process(about: str, values: Mapping[str, Any], most_s: float = LONGEST_S) -> Any:
     """What a process that makes environments prints about them; nothing that they have started outlives it."""
     tasks, levels = (sum(map(bool, split_ids(values.get(path, "")))) for path in ("env.id", LEVELS))
     turns = tasks * (1 + levels + values.get(CHECK_SETTING, True))  # each may have each level; made one by one
-    limit_s = min(LONGEST_S, max(LIMIT_S, values.get(LIMIT_SETTING, 0.0)) * turns)
+    limit_s = min(most_s, max(LIMIT_S, values.get(LIMIT_SETTING, 0.0)) * turns)
     command, env_id = service_command("envserver", about), values["env.id"]
     before, mark, what = (
         oom_kills(),

@@ -9,7 +9,7 @@ import numpy as np
 
 from zerobeast.common.errors import ConfigError
 from zerobeast.common.files import evaluations
-from zerobeast.common.settings.run import EvaluateConfig
+from zerobeast.common.settings.evaluate import EvaluateConfig
 from zerobeast.common.text import suggestion
 from zerobeast.results.run_results import SavedRun
 from zerobeast.results.statistics import Values, interval

@@ -150,6 +150,7 @@ class BoxSettings(ReplaySettings):
     actions: ClassVar[str] = "one array of bounded continuous actions"
     memory: ClassVar[bool] = False
     sees_last_step: ClassVar[bool] = False
+    dense_width: ClassVar[int] = 256  # Haarnoja et al. 2018b, appendix D
 
     target_rate: TargetRate
     random_steps: int = setting(10_000, "agent steps with uniformly random actions at the start", share=0.1, ge=0)

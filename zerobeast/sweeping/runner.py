@@ -110,7 +110,7 @@ class Runner:
         now = datetime.now().astimezone()
         values = {"name": trial.name, "root": self._folder, **trial.values}
         request = Request.of_values(values, environ, RunFlags)
-        return StartedRun(resolve_run(request, now, say=log.info, parent=parent), environ)
+        return StartedRun(resolve_run(request, now, say=log.info, parent=parent, here=False), environ)
 
     def _take_ends(self) -> None:
         """Note which runs have ended, and how."""

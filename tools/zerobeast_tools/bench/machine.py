@@ -149,7 +149,7 @@ def run_items(
 def _attempt(item: Item, left_s: float) -> Record:
     """Its measurements, or why there are none."""
     try:
-        with _limited(left_s + LATE_S):
+        with _time_limit(left_s + LATE_S):
             return item.measure()
     except BeastError as error:
         return {"error": str(error)}
@@ -158,7 +158,7 @@ def _attempt(item: Item, left_s: float) -> Record:
 
 
 @contextmanager
-def _limited(left_s: float) -> Iterator[None]:
+def _time_limit(left_s: float) -> Iterator[None]:
     """End what this thread, the main one, does in this context by a BeastError once `left_s` seconds have passed."""
 
     def end(_number: int, _frame: FrameType | None) -> None:

@@ -13,10 +13,9 @@ from typing import Any
 import torch
 
 from zerobeast.common.errors import ConfigError
+from zerobeast.common.process.usage import multiplies_bfloat16
 from zerobeast.common.settings.run import Precision
 
-#: CPU features that multiply bfloat16 natively; without one of them it is emulated, tens of times slower than float32
-_BF16_FEATURES = ("avx512_bf16", "amx_bf16", "amx_tile")
 _SIZE, _PRODUCTS = 256, 15  #: rows and columns of the matrices, and how many products are timed in each format
 _MIN_SPEEDUP = 1.25  #: minimum speed-up over float32: a smaller one is not worth the lost digits
 
@@ -82,8 +81,7 @@ def native_bfloat16(device: torch.device) -> bool:
     """Whether the device has instructions for bfloat16."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    features = torch.cpu.get_capabilities()
-    return any(features.get(name) for name in _BF16_FEATURES)
+    return multiplies_bfloat16()
 
 
 @cache

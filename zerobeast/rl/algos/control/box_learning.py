@@ -20,7 +20,7 @@ from torch import Tensor
 
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire import ArraySpace, EnvSpec, Field, PolicySpec
-from zerobeast.rl.algos.control.networks import HIDDEN_SIZE, BoxPolicy, Critics
+from zerobeast.rl.algos.control.networks import BoxPolicy, Critics
 from zerobeast.rl.algos.policy_gradient.actor_critic import slice_steps
 from zerobeast.rl.data import Batch, Rollouts
 from zerobeast.rl.learning import GradientDescent, ReplayLearning, Target, UpdateResult, shape_rewards
@@ -104,7 +104,7 @@ class BoxLearning(ReplayLearning[Transitions]):
         super().__init__(run, algorithm.env, algorithm.policy, items, net.device)
         self._net, self._box = net, algorithm.box
         width = net.vectors.out_size + algorithm.action_size
-        critics = Critics(n_critics, [width, *run.net.widths(HIDDEN_SIZE)], run.net.activation).to(net.device)
+        critics = Critics(n_critics, [width, *run.net.widths(settings.dense_width)], run.net.activation).to(net.device)
         self._critics = Target(source=critics, copy=deepcopy(critics), tau=settings.target_rate)
         self._critic_descent = GradientDescent(run, settings, [*critics.parameters(), *net.vectors.parameters()])
         self.parts |= {"critics": critics, "critics_target": self._critics, "critics_optimizer": self._critic_descent}

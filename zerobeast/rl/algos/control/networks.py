@@ -21,8 +21,7 @@ from zerobeast.common.settings import NetConfig
 from zerobeast.common.wire import EnvSpec
 from zerobeast.rl.nets import Network, StepInput, make_body, without_autocast
 from zerobeast.rl.nets.dense import Dense, Layer
-
-HIDDEN_SIZE = 256  #: Haarnoja et al. 2018b, appendix D
+from zerobeast.rl.replay_settings import BoxSettings
 
 
 class Perceptron(Dense):
@@ -61,7 +60,9 @@ class BoxPolicy(Network):
         blind = config.model_copy(update={"last_action_reward": "never", "core": "none"})
         self.vectors = make_body(blind, env, bare=True)
         self.core_size = self.vectors.core_size  # of a package's, for which it is refused
-        self.mlp = Perceptron([self.vectors.out_size, *config.widths(HIDDEN_SIZE)], n_out, config.activation)
+        self.mlp = Perceptron(
+            [self.vectors.out_size, *config.widths(BoxSettings.dense_width)], n_out, config.activation
+        )
 
     def encode(self, inputs: StepInput) -> Tensor:
         """Features [T B, size] float32 of T steps of B environments."""

@@ -20,6 +20,7 @@ from zerobeast.common.settings.sync_rule import SyncConfig
 from zerobeast.common.wire.messages import MAX_WINDOW
 from zerobeast.common.wire.seeds import MAX_ENV_SEED, hash_seed
 
+MAX_ENV_GROUPS = 64  #: of an actor
 BY_CORES = "0: chosen by `beast train` from the number of cores, otherwise 1"
 Precision = Literal["auto", "float32", "bfloat16"]
 Placement = Literal["auto", "apart", "fused", "serial", "serve"]
@@ -84,7 +85,7 @@ class ActorConfig(Section):
         2,
         "env groups per actor, alternating: one steps while another waits for inference (rlpyt, SEED)",
         ge=1,
-        le=64,
+        le=MAX_ENV_GROUPS,
         scales=True,
     )
     envs_per_group: int = setting(

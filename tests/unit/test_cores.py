@@ -40,7 +40,8 @@ def test_shares_follow_the_cost_of_the_parts() -> None:
 def test_a_learner_that_uses_steps_often_has_more_threads_and_actors_share_theirs() -> None:
     often = "--algo dqn --dqn.samples_per_insert 8 --env PongNoFrameskip-v4"
     assert placed(often, 2).threads["learner.threads"] == 2
-    assert placed(f"{often} --net.torso mlp", 2).threads["learner.threads"] == 1
+    dense = f"{often} --net.torso mlp --net.hidden_size 256 --learner.precision float32"
+    assert placed(dense, 2).threads["learner.threads"] == 1
     wide = "--env HalfCheetah-v5 --algo sac --learner.precision"
     assert [placed(f"{wide} {one}", 2).threads["learner.threads"] for one in ("float32", "bfloat16")] == [2, 1]
     assert placed(f"{wide} float32 --net.hidden_size 64", 2).threads["learner.threads"] == 1

@@ -14,12 +14,13 @@ from zerobeast.common.errors import BeastError
 from zerobeast.common.process.usage import cores
 from zerobeast.common.settings import RunConfig
 from zerobeast.common.settings.facts import facts_of
+from zerobeast.common.settings.run import MAX_ENV_GROUPS
 from zerobeast.plan.placement import placement_of
 from zerobeast.plan.spaces import fetch_step_s
 
 PRESET_CORES = 2  #: for which the numbers of the presets were chosen
 GROUP_STEP_S = 0.002  #: seconds of a step of an env group besides its environments': messages and a forward pass
-MIN_ROWS, MAX_GROUPS = 4, 64  #: environments of a group; groups of an actor
+MIN_ROWS = 4  #: environments of an env group
 MIN_STEP_S = 1e-6  #: of an environment: less cannot be measured
 
 
@@ -56,7 +57,7 @@ def choose_groups(config: RunConfig, available: int, step_s: float) -> int:
     groups, envs = config.actor.env_groups, config.actor.env_groups * config.actor.envs_per_group
     playing = available - placement_of(config, available, gpu=False).threads["learner.threads"]
     least = max(MIN_ROWS, ceil(GROUP_STEP_S / max(step_s, MIN_STEP_S)))
-    while 2 * groups <= min(playing, MAX_GROUPS) and 2 * groups * least <= envs and envs % (2 * groups) == 0:
+    while 2 * groups <= min(playing, MAX_ENV_GROUPS) and 2 * groups * least <= envs and envs % (2 * groups) == 0:
         groups *= 2
     return groups
 

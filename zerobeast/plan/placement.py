@@ -166,10 +166,10 @@ def _threads(config: RunConfig, name: str, workers: int, available: int, *, gpu:
 
 
 def _has_wide_layers(config: RunConfig) -> bool:
-    """Whether a learner without convolutions is faster with a second thread: with wide layers in float32."""
-    precision = config.learner.precision
+    """Whether a learner is faster with a second thread: in float32, if its algorithm brings wide dense layers."""
+    own, precision = config.algorithm.dense_width, config.learner.precision
     in_float32 = precision == "float32" or (precision == "auto" and not multiplies_bfloat16())
-    return in_float32 and min(config.net.widths(config.algorithm.dense_width)) >= WIDE_LAYER
+    return own > 0 and in_float32 and min(config.net.widths(own)) >= WIDE_LAYER
 
 
 def _uses_gpu(config: RunConfig) -> bool:

@@ -1,8 +1,8 @@
 # The commands. Each installs what it needs: .venv is made on first use, and again when its inputs change.
 #
 #   make train ARGS="--env CartPole-v1"     train (Pong without ARGS), resume with --name
-#   make test                               what to run before a commit: four to eight minutes on two cores, once set up
-#   make test-all                           everything but nightly, as CI does
+#   make test                               what to run before a commit: four minutes on two cores, once set up
+#   make test-all                           everything but nightly, as CI does: half an hour
 #   make nightly                            learning curves, soaks, benchmarks, and whole runs that take minutes
 #   make nightly-status                     when it last passed, and on which commit
 #   make test-extras                        environments of other packages, of those that are installed
@@ -33,8 +33,8 @@ PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadfi
 train: $(READY)
 	@exec $(BIN)/beast train $(ARGS)
 
-test: lint # the longest files first
-	$(PYTEST) -n $(WORKERS) --no-loadscope-reorder $(SMOKE) tests/integration tests/unit $(ARGS)
+test: lint
+	$(PYTEST) -n $(WORKERS) -m "not slow" --no-loadscope-reorder $(SMOKE) tests/unit $(ARGS)
 
 test-all: $(DEV) # whole runs separately: beside them, tests of seconds would wait for minutes; lint needs one core
 	$(MAKE) -j 2 lint short

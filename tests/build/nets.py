@@ -1,11 +1,8 @@
-"""Environments for networks of each kind, and what a value layer has for one task."""
-
-from torch import Tensor
+"""Environments for networks of each kind."""
 
 from tests.build.batches import MINATAR
 from tests.helpers import ROOT
 from zerobeast.common.wire import ArraySpace, EnvSpec
-from zerobeast.rl.nets.popart import PopArt
 
 GRU = f"{ROOT}/docs/examples/gru.py:GRU"  #: a core of somebody else's
 CARTPOLE = EnvSpec("CartPole-v1", ArraySpace.box((4,)), ArraySpace.discrete(2))
@@ -13,8 +10,3 @@ SMALL = EnvSpec("Small-v0", ArraySpace.box((36, 36), "|u1"), ArraySpace.discrete
 FOOTBALL = EnvSpec("football/5_vs_5", ArraySpace.box((72, 96, 4), "|b1"), ArraySpace.discrete(19), frame_stack=4)
 #: torsos, each with one that it is for
 TORSOS = [("shallow", SMALL), ("deep", SMALL), ("minatar", MINATAR), ("mlp", CARTPOLE)]
-
-
-def of_task(net: PopArt, task: int) -> list[Tensor]:
-    """A copy of the statistics and weights of one task."""
-    return [getattr(net, name)[task].detach().clone() for name in ("mean", "scale", "weight", "bias")]

@@ -7,6 +7,7 @@ from tests.helpers import ROOT
 from zerobeast.testing import algorithm
 from zerobeast.testing.rules import Rule
 
+pytestmark = pytest.mark.slow
 EXAMPLES = ROOT / "docs" / "examples"
 #: by the folder that a package stands in
 OF_OTHERS = {

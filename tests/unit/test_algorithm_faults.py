@@ -18,6 +18,7 @@ from zerobeast.rl.protocol import Act, Learned, Sampling
 from zerobeast.testing import algorithm
 from zerobeast.testing.rules import BrokenRule
 
+pytestmark = pytest.mark.slow
 RULES = {rule.name: rule for rule in algorithm.RULES}
 
 

@@ -11,6 +11,7 @@ from zerobeast.services.envserver.backend import GROUP
 from zerobeast.testing import backend
 from zerobeast.testing.rules import BrokenRule, Rule
 
+pytestmark = pytest.mark.slow
 CARTPOLE = "gymnasium.envs:CartPole-v1"  #: as single environments
 EXAMPLE = ROOT / "docs" / "examples" / "own_everything"
 BACKENDS: dict[str, tuple[str, dict[str, Any]]] = {

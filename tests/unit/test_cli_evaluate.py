@@ -1,5 +1,6 @@
 """Which episodes an evaluation counts, and what becomes of lost ones, here and while a run trains."""
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,12 @@ import pytest
 from tests.build.batches import VECTORS
 from tests.build.envs import COUNTER, ON_PURPOSE
 from tests.build.folders import policy_run, save_run
-from tests.build.steps import MANY, rows
 from zerobeast.api.policies import find_policy, load, reseed_evaluations
 from zerobeast.cli.evaluate import evaluation_to_dict
 from zerobeast.common.errors import BeastError, ConfigError, RemoteProtocolError
 from zerobeast.common.files import metrics
 from zerobeast.common.settings import RunConfig
+from zerobeast.common.wire import ArraySpace, EnvSpec, step_record
 from zerobeast.common.wire import episodes as wire
 from zerobeast.common.wire.episodes import Episode, LostEpisode, ends_of, limit_infos, read_lost
 from zerobeast.common.wire.messages import Header, Kind, pack_header
@@ -30,6 +31,16 @@ from zerobeast.services.learner.queue import Message
 from zerobeast.testing.sessions import session
 
 SEED = ("--evaluate.seed=1000",)
+MANY = 1000  #: steps
+STEP = step_record(EnvSpec("x", ArraySpace.box(()), ArraySpace.discrete(2))).dtype
+
+
+def rows(reward: list[float], *, ended: Sequence[int] = (), first: Sequence[int] = ()) -> np.ndarray:
+    """One step of N environments: which of them ended, or began."""
+    step = np.zeros(len(reward), STEP)
+    step["reward"] = reward
+    step["terminated"][list(ended)] = step["first"][list(first)] = True
+    return step
 
 
 @pytest.mark.parametrize(("episodes", "num_envs"), [(1, 1), (10, 3), (100, 16)])

@@ -161,6 +161,7 @@ print(reference_to(wrapped, "env"))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("package", "in_process"), [(True, "false"), (False, "true")])
 def test_what_is_beside_a_script_is_found_from_any_folder(tmp_path: Path, package: bool, in_process: str) -> None:
     (tmp_path / "elsewhere").mkdir()

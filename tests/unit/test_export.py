@@ -262,6 +262,7 @@ def session_of(model: bytes) -> Any:
     return onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("core", "numbers"), [("lstm", 16), (GRU, 8)], ids=["lstm", "gru"])
 def test_a_step_with_state_masks_and_stacks_is_that_of_the_policy(tmp_path: Path, core: str, numbers: int) -> None:
     flags = (*SMALL, f"--net.core={core}", "--net.core_width=8", "--net.normalize_obs")
@@ -297,6 +298,7 @@ def test_a_step_with_state_masks_and_stacks_is_that_of_the_policy(tmp_path: Path
         assert (went >= [5, 0]).all()
 
 
+@pytest.mark.slow
 def test_a_step_takes_what_it_needs_of_any_number_of_environments_and_is_of_no_other_policy(tmp_path: Path) -> None:
     policy = policy_of(tmp_path, "ppo", VECTORS, *SMALL)
     found = graph.export_graph(policy)
@@ -329,6 +331,7 @@ def test_a_graph_has_what_actions_are_drawn_by_or_valued_with(tmp_path: Path) ->
         torch.testing.assert_close(step.compute_outputs(*example.values()), wanted)
 
 
+@pytest.mark.slow
 def test_a_step_that_decides_is_refused_in_a_sentence(tmp_path: Path) -> None:
     policy = load(policy_run(tmp_path, "ppo", VECTORS, *SMALL), **EXPORT_SETTINGS)
     honest = policy.algorithm.act

@@ -218,6 +218,7 @@ def test_a_host_is_connected_to_again_until_it_refuses_settings_or_the_run_ends(
     assert [*left] == []
 
 
+@pytest.mark.slow
 def test_the_workers_of_a_killed_supervisor_end(home: Path) -> None:
     program(home / "python", "case $* in *import*) exit;; esac; exec sleep 60")
     *argv, options = described(home)

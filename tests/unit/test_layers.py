@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.build.batches import MINATAR, generator
-from tests.build.nets import CARTPOLE, SMALL, TORSOS, of_task
+from tests.build.nets import CARTPOLE, SMALL, TORSOS
 from zerobeast.common.settings import NetConfig
 from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.rl.nets.lstm import LSTM
@@ -21,6 +21,11 @@ WIDTH, TASKS, N = 5, 3, 40
 def layer(tasks: int = TASKS) -> PopArt:
     torch.manual_seed(1)
     return PopArt(nn.Linear(WIDTH, tasks).double())
+
+
+def of_task(net: PopArt, task: int) -> list[Tensor]:
+    """A copy of the statistics and weights of one task."""
+    return [getattr(net, name)[task].detach().clone() for name in ("mean", "scale", "weight", "bias")]
 
 
 def numbers(*shape: int, seed: int = 1) -> Tensor:

@@ -21,6 +21,7 @@ from zerobeast.rl.nets.body import Body
 from zerobeast.testing import memory, network
 from zerobeast.testing.rules import BrokenRule, Rule
 
+pytestmark = pytest.mark.slow
 HERE = "tests.unit.test_network_contract"
 DOUBLES = EnvSpec("Stacked-v0", ArraySpace.box((4,), "<f8"), REACH.action, frame_stack=3)
 POINTS = CompositeSpace(

@@ -297,6 +297,7 @@ def test_a_run_that_cannot_be_loaded_is_refused(tmp_path: Path, policy: Policy) 
         policy.refuse_unlike(replace(VECTORS, obs=ArraySpace.box((4,), low=(0.0,))))
 
 
+@pytest.mark.slow
 def test_the_opponent_of_a_run_is_checked_by_another_process_which_loads_torch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -125,6 +125,7 @@ def test_readers_of_a_writer_that_never_rests_see_each_version_whole_and_once(tm
     assert versions == sorted(set(versions))
 
 
+@pytest.mark.slow
 def test_whenever_a_writer_is_killed_its_last_version_is_whole_and_its_successor_is_found(tmp_path: Path) -> None:
     place, dice, torn = tmp_path / "w", random.Random(1), 0
     local, clock = LocalWeights(place, Net()), itertools.count(0.0, LOOK_PERIOD_S)

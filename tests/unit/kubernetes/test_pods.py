@@ -18,7 +18,7 @@ from zerobeast.common.config.load import resolve_flags
 from zerobeast.common.config.process import Instance
 from zerobeast.common.process.roles import EVALUATOR, ROLES
 
-pytestmark = needs_kubectl
+pytestmark = [needs_kubectl, pytest.mark.slow]
 
 USER = 1000  #: user of the images
 PATHS = {"startupProbe": "/readyz", "livenessProbe": "/livez", "readinessProbe": "/readyz"}

@@ -23,8 +23,8 @@ SMOKE := tests/e2e/test_learning.py::test_ppo_learns_cartpole_from_actors_that_w
 WHOLE := $(wildcard tests/e2e/test_*.py tests/chaos/test_*.py)
 LONG := $(patsubst %,tests/%.py,e2e/test_compose e2e/test_run e2e/test_learning chaos/test_fuzz e2e/test_ranks \
 	chaos/test_faults chaos/test_fused e2e/test_deterministic chaos/test_network e2e/test_slurm)
-# most tests wait for sockets and processes; one thread per core in each of them would only be in the way, and without
-# files of compiled code each of a thousand processes would compile again
+# one thread per core in each process would only be in the way, and without files of compiled code each of a thousand
+# processes would compile again
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadfile
 
 .PHONY: train test test-all short nightly nightly-status test-extras golden mutants lint bench setup clean
@@ -33,6 +33,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadfi
 train: $(READY)
 	@exec $(BIN)/beast train $(ARGS)
 
+test: WORKERS = 3 # these need the CPU; of those in `short`, most wait for sockets and processes
 test: lint
 	$(PYTEST) -n $(WORKERS) -m "not slow" --no-loadscope-reorder $(SMOKE) tests/unit $(ARGS)
 

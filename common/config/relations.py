@@ -41,6 +41,10 @@ def _run_clashes(config: RunConfig) -> Iterator[Clash]:
     if config.net.squash_actions and config.net.action_log_std > MAX_SQUASHED_LOG_STD:
         widest = f"at most {MAX_SQUASHED_LOG_STD:g}, the largest initial value for squashed actions"
         yield "net.action_log_std", "net.squash_actions", widest
+    if config.net.norm == "batch" and not config.algorithm.batch_norms:
+        yield "net.norm", "algo", "none or layer: its statistics would differ between acting and learning"
+    if config.net.residual_blocks and config.net.hidden_sizes:
+        yield "net.hidden_sizes", "net.residual_blocks", "none: net.hidden_size is the width of the blocks"
     if config.security.secret and not config.security.keys:
         yield "security.secret", "security.keys", "none, because it is useless without the public keys"
 

@@ -68,6 +68,7 @@ class AlgorithmSettings(Section):
     drawing_explores: ClassVar[bool] = False
     corrects_age: ClassVar[bool] = False  #: whether old rollouts may join a batch, since it allows for their policies
     dense_width: ClassVar[int] = 0  #: of dense networks that it brings; 0: it brings none
+    batch_norms: ClassVar[bool] = False  #: whether it learns with `net.norm batch`
     replays: ClassVar[bool] = False  #: whether it acknowledges rollouts before it learns from them
 
     @property

@@ -77,6 +77,18 @@ class NetConfig(OpenSection):
     activation: Literal["auto", "relu", "tanh", "elu", "silu", "gelu"] = setting(
         "auto", "activation of the layers before the heads; auto: the torso's default, tanh for mlp and relu otherwise"
     )
+    norm: Literal["none", "layer", "batch"] = setting(
+        "none",
+        "normalisation of dense and convolutional layers, before their activation; layer: each example by itself; "
+        "batch: over the batch, for algorithms that learn Q(s, a) of continuous actions",
+    )
+    residual_blocks: int = setting(
+        0,
+        "residual blocks of dense networks, of width net.hidden_size, in place of their layers; each widens it to four "
+        "times as much",
+        ge=0,
+        le=MAX_LAYERS,
+    )
     core: Core = setting(
         "none",
         "recurrent core after the torso: none, lstm, a package's core, module:Class or file.py:Class",
@@ -120,8 +132,8 @@ class NetConfig(OpenSection):
         return [part for part in cls.part_names(values) if isinstance(part, str)]
 
     def widths(self, own: int) -> tuple[int, ...]:
-        """Of the layers of a dense network, which by default has two of width `own`."""
-        return self.hidden_sizes or (self.hidden_size or own,) * 2
+        """Of the layers of a dense network, which by default has two of width `own`, or of that in front of blocks."""
+        return self.hidden_sizes or (self.hidden_size or own,) * (1 if self.residual_blocks else 2)
 
     @property
     def recurrent(self) -> bool:

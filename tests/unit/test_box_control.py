@@ -98,7 +98,7 @@ def test_an_encoder_learns_from_the_critics_alone(tmp_path: Path, name: str, env
 
 @pytest.mark.parametrize("j", [None, 1, 2])
 def test_stacked_critics_are_networks_side_by_side(j: int | None) -> None:
-    critics = Critics(3, [5 + 2, 8, 8])
+    critics = Critics(3, 5 + 2, NetConfig(hidden_size=8))
     vectors, actions = torch.randn(4, 5), torch.randn(4, 2)
     written = [q_of(layers, vectors, actions) for layers in of_critics(critics)]
     torch.testing.assert_close(critics(vectors, actions, j), torch.stack(written[: j or 3]))

@@ -53,6 +53,18 @@ PolicyRate = Annotated[
 ]
 
 
+PolicyDelay = Annotated[
+    int, Field(description="d: critic updates per update of the policy and of the target networks", ge=1, le=1000)
+]
+
+
+def order_atoms(name: str, v_min: float, v_max: float) -> Iterator[Relation]:
+    """A distribution over returns reaches from a lower return to a higher one."""
+    if v_min >= v_max:
+        low, high = f"{name}.v_min", f"{name}.v_max"
+        yield Relation((low, high), f"{low} {v_min:g} with {high} {v_max:g}: expected v_min below v_max", v_min)
+
+
 class ReplaySettings(LearnerSettings):
     """Settings of every algorithm with a replay; see `zerobeast.rl.learning.replay_learning`."""
 
@@ -151,11 +163,24 @@ class BoxSettings(ReplaySettings):
     memory: ClassVar[bool] = False
     sees_last_step: ClassVar[bool] = False
     dense_width: ClassVar[int] = 256  # Haarnoja et al. 2018b, appendix D
+    batch_norms: ClassVar[bool] = True
 
     target_rate: TargetRate
     random_steps: int = setting(10_000, "agent steps with uniformly random actions at the start", share=0.1, ge=0)
     replay_size: ReplaySize = 1_000_000
+    target_network: bool = setting(
+        True, "compute targets with slow copies; false: with the networks themselves (CrossQ), for net.norm batch"
+    )
     policy_rate: PolicyRate = 1.0
+    policy_delay: PolicyDelay = 1
+    atoms: int = setting(
+        1, "number of atoms of the critics' return distributions; 1: critics estimate means", ge=1, le=1_000
+    )
+    v_min: float = setting(-5.0, "value of the lowest atom, in units of scaled and normalised rewards")
+    v_max: float = setting(5.0, "value of the highest atom, in units of scaled and normalised rewards")
+    normalize_returns: bool = setting(
+        False, "divide rewards by the standard deviation of returns, or by a fifth of the largest if that is more"
+    )
     schedule: Schedule = "constant"
     epsilon: Epsilon = 1e-8
     max_grad_norm: MaxGradNorm = 1e6  # not in the papers; far above what is usual
@@ -163,6 +188,15 @@ class BoxSettings(ReplaySettings):
     @classmethod
     def takes(cls, action: Space) -> bool:
         return isinstance(action, ArraySpace) and action.kind == "box" and bool(action.bounded.all())
+
+    def bound(self, now: AlgorithmSettings) -> tuple[str, ...]:
+        """What the networks estimate, and which of them there are."""
+        return (*super().bound(now), ".atoms", ".target_network", ".normalize_returns")
+
+    def relations(self, name: str, run: Run) -> Iterator[Relation]:
+        yield from super().relations(name, run)
+        if self.atoms > 1:
+            yield from order_atoms(name, self.v_min, self.v_max)
 
     def of_policy(self) -> Self:
         """These settings for the policy's optimiser."""

@@ -44,8 +44,11 @@ Uses = Annotated[int, Field(description="K: number of times that each batch is u
 
 # the optimiser
 Optimizer = Annotated[
-    Literal["rmsprop", "rmsprop_tf", "adam"],
-    Field(description="optimiser; rmsprop_tf: RMSProp with TensorFlow 1's semantics"),
+    Literal["rmsprop", "rmsprop_tf", "adam", "adamw", "radam"],
+    Field(
+        description="optimiser; rmsprop_tf: RMSProp with TensorFlow 1's semantics; adamw: with decoupled weight decay "
+        "(Loshchilov & Hutter 2019); radam: rectified Adam (Liu et al. 2020)"
+    ),
 ]
 LearningRate = Annotated[float, Field(description="initial learning rate", gt=0), *SCHEDULED]
 Schedule = Annotated[
@@ -53,7 +56,8 @@ Schedule = Annotated[
 ]
 Alpha = Annotated[float, Field(description="decay of RMSProp's running average", ge=0, lt=1)]
 Momentum = Annotated[float, Field(description="RMSProp's momentum", ge=0, lt=1)]
-Epsilon = Annotated[float, Field(description="epsilon of RMSProp or Adam", gt=0)]
+WeightDecay = Annotated[float, Field(description="weight decay of AdamW", ge=0, le=1)]
+Epsilon = Annotated[float, Field(description="epsilon of RMSProp or of Adam and its kin", gt=0)]
 MaxGradNorm = Annotated[float, Field(description="maximum global norm of the gradient", gt=0)]
 
 
@@ -65,6 +69,7 @@ class LearnerSettings(AlgorithmSettings):
     schedule: Schedule = "linear"
     alpha: Alpha = 0.99
     momentum: Momentum = 0.0
+    weight_decay: WeightDecay = 0.01
     epsilon: Epsilon
     max_grad_norm: MaxGradNorm
     discount: Discount = 0.99
@@ -87,8 +92,12 @@ class LearnerSettings(AlgorithmSettings):
         return ("learning_rate", "schedule", "max_grad_norm")
 
     def unused_settings(self) -> dict[str, tuple[str, str]]:
-        names = ("alpha", "momentum") if self.optimizer == "adam" else ()
-        return {name: ("optimizer", f"which does not use {name}; rmsprop does") for name in names}
+        users = {"alpha": ("rmsprop", "rmsprop_tf"), "momentum": ("rmsprop", "rmsprop_tf"), "weight_decay": ("adamw",)}
+        return {
+            name: ("optimizer", f"which does not use {name}; {used_by[0]} does")
+            for name, used_by in users.items()
+            if self.optimizer not in used_by
+        }
 
     def bound(self, _now: AlgorithmSettings) -> tuple[str, ...]:
         return (".optimizer",)

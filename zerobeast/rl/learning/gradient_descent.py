@@ -21,7 +21,7 @@ from zerobeast.common.errors import CheckpointError, TrainingDiverged
 from zerobeast.common.settings import RunConfig
 from zerobeast.rl.nets import autocast, pick_dtype
 from zerobeast.rl.ops import ranks
-from zerobeast.rl.ops.optim import Adam, RMSprop, RMSPropTF1
+from zerobeast.rl.ops.optim import Adam, AdamW, RAdam, RMSprop, RMSPropTF1
 from zerobeast.rl.protocol import Learned, Metrics
 from zerobeast.rl.settings import LearnerSettings
 
@@ -139,15 +139,16 @@ def summarize_steps(steps: Sequence[tuple[Step, Metrics]]) -> Learned:
 
 
 def make_optimizer(settings: LearnerSettings, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """RMSProp of either kind, or Adam."""
-    if settings.optimizer == "adam":
+    """The one that the settings name."""
+    rate, eps = settings.learning_rate, settings.epsilon
+    match settings.optimizer:
         # fused: one pass over the memory, four to ten times faster on a CPU than torch's default
-        return Adam(parameters, lr=settings.learning_rate, eps=settings.epsilon, fused=True)
-    rmsprop = RMSPropTF1 if settings.optimizer == "rmsprop_tf" else RMSprop
-    return rmsprop(
-        parameters,
-        lr=settings.learning_rate,
-        alpha=settings.alpha,
-        eps=settings.epsilon,
-        momentum=settings.momentum,
-    )
+        case "adam":
+            return Adam(parameters, lr=rate, eps=eps, fused=True)
+        case "adamw":
+            return AdamW(parameters, lr=rate, eps=eps, weight_decay=settings.weight_decay, fused=True)
+        case "radam":
+            return RAdam(parameters, lr=rate, eps=eps, foreach=True)
+        case "rmsprop" | "rmsprop_tf":
+            rmsprop = RMSPropTF1 if settings.optimizer == "rmsprop_tf" else RMSprop
+            return rmsprop(parameters, lr=rate, alpha=settings.alpha, eps=eps, momentum=settings.momentum)

@@ -35,6 +35,7 @@ from zerobeast.common.errors import ConfigError, name_subject, raise_as
 from zerobeast.common.settings import NetConfig, Reading, torso_of
 from zerobeast.common.wire import ArraySpace, EnvSpec, nest_values
 from zerobeast.rl.nets.normalize import ArrayNorm
+from zerobeast.rl.nets.norms import Norm
 from zerobeast.rl.nets.precision import autocast
 
 Norms = Sequence[ArrayNorm | None]  #: of each array
@@ -48,8 +49,13 @@ class Torso(nn.Module):
     shared: bool = True
 
     def lower(self, dtype: torch.dtype) -> None:
-        """Compute in `dtype`, for inference: the weights are kept in it, since autocast converts them at every call."""
-        self.to(dtype)
+        """Compute in `dtype`, for inference: the weights are kept in it, since autocast converts them at every call.
+
+        Norms keep theirs: they compute in float32.
+        """
+        for part in self.modules():
+            for weights in () if isinstance(part, Norm) else part.parameters(recurse=False):
+                weights.data = weights.data.to(dtype)
 
 
 class ForeignTorso(Torso):

@@ -29,6 +29,7 @@ from zerobeast.common.wire import ArraySpace, EnvSpec
 from zerobeast.rl.nets.actions import OneHots
 from zerobeast.rl.nets.dense import Activation, Dense
 from zerobeast.rl.nets.normalize import ArrayNorm
+from zerobeast.rl.nets.norms import MakeNorm, norm_maker
 from zerobeast.rl.nets.torso import Norms, Torso
 
 DEEP_CHANNELS = (16, 32, 32)
@@ -124,11 +125,12 @@ class ConvTorso(Torso):
         self._channels = frame_stack * (math.prod(space.shape) // math.prod(self._size))
         fitting = "shallow" if min(self._size) >= MIN_SHALLOW_SIDE else "minatar"
         name = config.torso if config.torso in _CONVOLUTIONAL else fitting
-        self.first, self.rest, hidden_size = _CONVOLUTIONAL[name](self._channels, config.activation)
+        norm = norm_maker(config.norm)
+        self.first, self.rest, hidden_size = _CONVOLUTIONAL[name](self._channels, config.activation, norm)
         self.first.scale = scale
         self.out_size = config.hidden_size or hidden_size
         self.dense = nn.Linear(_features(nn.Sequential(self.first, self.rest), self._size), self.out_size)
-        self.act = Activation(config.activation)
+        self.norm, self.act = norm(self.out_size), Activation(config.activation)
         if name not in _RESIDUAL:
             init_orthogonal(self)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as the pictures
@@ -139,7 +141,8 @@ class ConvTorso(Torso):
         mean, scale = (norm.mean, norm.image_scale()) if norm else (None, None)
         features = self.rest(self.first(self._pictures(obs, compute_dtype(self.first.weight), mean), scale))
         # channels last: in that memory layout neither flattening nor its gradient copies
-        activated: Tensor = self.act(self.dense(features.permute(0, 2, 3, 1).flatten(1)))
+        hidden = self.dense(features.permute(0, 2, 3, 1).flatten(1))
+        activated: Tensor = self.act(hidden if self.norm is None else self.norm(hidden))
         return activated
 
     def _pictures(self, obs: Tensor, dtype: torch.dtype, mean: Tensor | None) -> Tensor:
@@ -163,17 +166,21 @@ class ConvTorso(Torso):
 
 
 class ResidualBlock(nn.Module):
-    """x + conv(relu(conv(relu(x)))), or with another activation."""
+    """x + conv(relu(conv(relu(x)))), or with another activation, and with a norm before each, if there is one."""
 
-    def __init__(self, channels: int, activation: str) -> None:
+    def __init__(self, channels: int, activation: str, norm: MakeNorm) -> None:
         super().__init__()
         self.first = nn.Conv2d(channels, channels, 3, padding=1)
         self.second = nn.Conv2d(channels, channels, 3, padding=1)
         self.act, self.act_copy = Activation(activation), Activation(activation, inplace=False)
+        self.norms = nn.ModuleList(filter(None, (norm(channels), norm(channels))))
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, C, H, W] -> the same."""
-        return torch.add(x, self.second(self.act(self.first(self.act_copy(x)))))
+        if not self.norms:
+            return torch.add(x, self.second(self.act(self.first(self.act_copy(x)))))
+        before, within = self.norms
+        return torch.add(x, self.second(self.act(within(self.first(self.act(before(x)))))))
 
 
 class FlatArray(nn.Module):
@@ -207,21 +214,23 @@ class Mlp(Dense, Torso):
     Args:
       inputs: the arrays that make up an observation.
       widths: of the layers.
-      activation: after each.
+      config: how they are normalised and activated.
     """
 
     shared = False
 
-    def __init__(self, inputs: Sequence[FlatArray], widths: Sequence[int], activation: str) -> None:
+    def __init__(self, inputs: Sequence[FlatArray], widths: Sequence[int], config: NetConfig) -> None:
         sizes = [sum(flat.size for flat in inputs), *widths]
-        super().__init__(sizes, activation, own="tanh")
+        blocks = config.residual_blocks if widths else 0
+        super().__init__(sizes, config.activation, own="tanh", norm=config.norm, blocks=blocks)
         self.out_size = sizes[-1]
         self.inputs = nn.ModuleList(inputs)
         init_orthogonal(self)
 
     def forward(self, *arrays: Tensor, norms: Norms = ()) -> Tensor:
         """[N, (k,) *frame] each -> [N, out_size]."""
-        weight, norms = self.layers[0].weight if self.layers else None, norms or (None,) * len(arrays)
+        first = self.embed or next(iter(self.layers), None)
+        weight, norms = first.weight if first else None, norms or (None,) * len(arrays)
         dtype = compute_dtype(weight) if isinstance(weight, Tensor) else torch.float32
         flat = [part(*each, dtype) for part, *each in zip(self.inputs, arrays, norms, strict=True)]
         return super().forward(flat[0] if len(flat) == 1 else torch.cat(flat, -1))
@@ -233,16 +242,17 @@ class JoinedTorso(Torso):
     Args:
       parts: the torsos, and the indices of the arrays that each one gets.
       hidden_size: width of a dense layer over all features; 0: there is none.
-      activation: after that layer.
+      config: how that layer is normalised and activated.
     """
 
-    def __init__(self, parts: Sequence[tuple[Torso, Sequence[int]]], hidden_size: int, activation: str) -> None:
+    def __init__(self, parts: Sequence[tuple[Torso, Sequence[int]]], hidden_size: int, config: NetConfig) -> None:
         super().__init__()
         self.parts = nn.ModuleList(torso for torso, _ in parts)
         self._arrays = [list(numbers) for _, numbers in parts]
         width = sum(torso.out_size for torso, _ in parts)
         self.dense = init_orthogonal(nn.Linear(width, hidden_size)) if hidden_size else nn.Identity()
-        self.act = Activation(activation) if hidden_size else nn.Identity()
+        self.norm = (norm_maker(config.norm)(hidden_size) if hidden_size else None) or nn.Identity()
+        self.act = Activation(config.activation) if hidden_size else nn.Identity()
         self.out_size = hidden_size or width
 
     def forward(self, *arrays: Tensor, norms: Norms = ()) -> Tensor:
@@ -252,39 +262,41 @@ class JoinedTorso(Torso):
             torso(*(arrays[i] for i in numbers), norms=[norms[i] for i in numbers])
             for torso, numbers in zip(self.parts, self._arrays, strict=True)
         ]
-        joined: Tensor = self.act(self.dense(torch.cat(features, -1)))
+        joined: Tensor = self.act(self.norm(self.dense(torch.cat(features, -1))))
         return joined
 
 
 Layers = tuple[PixelConv, nn.Module, int]  #: the first layer, the rest, and the width of the dense layer by default
 
 
-def build_shallow(channels: int, activation: str) -> Layers:
+def build_shallow(channels: int, activation: str, norm: MakeNorm) -> Layers:
     """1.7 million parameters on stacked Atari frames."""
     act = partial(Activation, activation)
-    rest = nn.Sequential(act(), nn.Conv2d(32, 64, 4, 2), act(), nn.Conv2d(64, 64, 3, 1), act())
-    return PixelConv(channels, 32, 8, 4), rest, 512
+    second, third = nn.Conv2d(32, 64, 4, 2), nn.Conv2d(64, 64, 3, 1)
+    rest = filter(None, (norm(32), act(), second, norm(64), act(), third, norm(64), act()))
+    return PixelConv(channels, 32, 8, 4), nn.Sequential(*rest), 512
 
 
-def build_minatar(channels: int, activation: str) -> Layers:
+def build_minatar(channels: int, activation: str, norm: MakeNorm) -> Layers:
     """16 filters of 3x3."""
-    return PixelConv(channels, 16, 3), Activation(activation), 128
+    act, own_norm = Activation(activation), norm(16)
+    return PixelConv(channels, 16, 3), act if own_norm is None else nn.Sequential(own_norm, act), 128
 
 
-def build_residual(sections: Sequence[int], channels: int, activation: str) -> Layers:
+def build_residual(sections: Sequence[int], channels: int, activation: str, norm: MakeNorm) -> Layers:
     """5 convolutions in each section, 4 of them with residual connections."""
     rest = nn.Sequential()
     for index, n in enumerate(sections):
         if index:
             rest.append(nn.Conv2d(sections[index - 1], n, 3, padding=1))
         rest.append(nn.MaxPool2d(3, 2, padding=1))
-        rest.extend(ResidualBlock(n, activation) for _ in range(DEEP_BLOCKS))
-    rest.append(Activation(activation))
+        rest.extend(ResidualBlock(n, activation, norm) for _ in range(DEEP_BLOCKS))
+    rest.extend(filter(None, (norm(sections[-1]), Activation(activation))))
     return PixelConv(channels, sections[0], 3, padding=1), rest, 256
 
 
 _RESIDUAL = {"deep": partial(build_residual, DEEP_CHANNELS), "football": partial(build_residual, FOOTBALL_CHANNELS)}
-_CONVOLUTIONAL: dict[str, Callable[[int, str], Layers]] = {
+_CONVOLUTIONAL: dict[str, Callable[[int, str, MakeNorm], Layers]] = {
     "shallow": build_shallow,
     "minatar": build_minatar,
     **_RESIDUAL,
@@ -309,5 +321,5 @@ def _build_joined(config: NetConfig, env: EnvSpec, widths: Sequence[int], hidden
     others = [i for i in range(len(arrays)) if i not in images]
     parts: list[tuple[Torso, Sequence[int]]] = [(ConvTorso(config, arrays[i], k, scales[i]), [i]) for i in images]
     if others:
-        parts.append((Mlp([FlatArray(arrays[i], k, scales[i]) for i in others], widths, config.activation), others))
-    return parts[0][0] if len(parts) == 1 else JoinedTorso(parts, hidden_size, config.activation)
+        parts.append((Mlp([FlatArray(arrays[i], k, scales[i]) for i in others], widths, config), others))
+    return parts[0][0] if len(parts) == 1 else JoinedTorso(parts, hidden_size, config)

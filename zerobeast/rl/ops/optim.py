@@ -1,4 +1,4 @@
-"""Optimisers: Adam and RMSProp of torch, and RMSProp as TensorFlow 1 computes it.
+"""Optimisers: those of torch, and RMSProp as TensorFlow 1 computes it.
 
 All start without torch's compiler. `torch.optim` loads it in the first call of a method, so that it could exempt the
 method from compilation; nothing is compiled here, and loading takes 1.3 s and 75 MB of every learner.
@@ -25,6 +25,18 @@ class Adam(_Eager, torch.optim.Adam):
     """`torch.optim.Adam`."""
 
     step = torch.no_grad()(unwrap(torch.optim.Adam.step))
+
+
+class AdamW(_Eager, torch.optim.AdamW):
+    """`torch.optim.AdamW`."""
+
+    step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
+
+
+class RAdam(_Eager, torch.optim.RAdam):
+    """`torch.optim.RAdam`."""
+
+    step = torch.no_grad()(unwrap(torch.optim.RAdam.step))
 
 
 class RMSprop(_Eager, torch.optim.RMSprop):

@@ -25,13 +25,8 @@ class C51Config(r.QSettings):
     acts_by_values: ClassVar[bool] = False  # priorities are divergences
 
     def relations(self, name: str, run: Run) -> Iterator[Relation]:
-        """A distribution over returns reaches from a lower return to a higher one."""
         yield from super().relations(name, run)
-        if self.v_min >= self.v_max:
-            low, high = f"{name}.v_min", f"{name}.v_max"
-            yield Relation(
-                (low, high), f"{low} {self.v_min:g} with {high} {self.v_max:g}: expected v_min below v_max", self.v_min
-            )
+        yield from r.order_atoms(name, self.v_min, self.v_max)
 
 
 SPEC = AlgorithmSpec("c51", C51Config, "zerobeast.rl.algos.c51.algorithm:C51")

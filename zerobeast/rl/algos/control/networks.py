@@ -11,7 +11,6 @@ Stable-Baselines3, and as in Lillicrap et al. 2016 except for the last layers. N
 """
 
 import math
-from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -21,26 +20,33 @@ from zerobeast.common.settings import NetConfig
 from zerobeast.common.wire import EnvSpec
 from zerobeast.rl.nets import Network, StepInput, make_body, without_autocast
 from zerobeast.rl.nets.dense import Dense, Layer
+from zerobeast.rl.nets.norms import BatchNorm
 from zerobeast.rl.replay_settings import BoxSettings
 
 
 class Perceptron(Dense):
-    """Dense layers, relu by default, and a linear one.
+    """Dense layers or residual blocks, relu by default, and a linear one.
+
+    A batch norm normalises the inputs too, as in CrossQ (Bhatt et al. 2024, arXiv:1902.05605).
 
     Args:
-      sizes: width of the input, then of each layer.
+      n_in: inputs.
       n_out: outputs.
-      activation: after all layers but the last.
-      make: a layer.
+      net: widths, norm and activation of the layers.
+      k: networks whose layers are stacked; 0: one that is not.
     """
 
-    def __init__(self, sizes: Sequence[int], n_out: int, activation: str = "auto", make: Layer = nn.Linear) -> None:
-        super().__init__(sizes, activation, make=make)
+    def __init__(self, n_in: int, n_out: int, net: NetConfig, k: int = 0) -> None:
+        sizes = [n_in, *net.widths(BoxSettings.dense_width)]
+        make: Layer = partial(StackedLinear, k) if k else nn.Linear
+        super().__init__(sizes, net.activation, make=make, norm=net.norm, blocks=net.residual_blocks, k=k)
         self.out = make(sizes[-1], n_out)
+        self.in_norm = BatchNorm(n_in, affine=False) if net.norm == "batch" else None
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[..., n_in] -> [..., n_out] float32."""
-        x = super().forward(x)
+    def forward(self, x: Tensor, j: int = 0) -> Tensor:
+        """[N, n_in] -> [N, n_out] float32; of the first j stacked networks, if there are any, [j, N, n_out]."""
+        x = x if self.in_norm is None else self.in_norm(x)
+        x = super().forward(x.expand(j, -1, -1) if j else x)
         with without_autocast(x.device):
             out: Tensor = self.out(x.float())
             return out
@@ -60,9 +66,7 @@ class BoxPolicy(Network):
         blind = config.model_copy(update={"last_action_reward": "never", "core": "none"})
         self.vectors = make_body(blind, env, bare=True)
         self.core_size = self.vectors.core_size  # of a package's, for which it is refused
-        self.mlp = Perceptron(
-            [self.vectors.out_size, *config.widths(BoxSettings.dense_width)], n_out, config.activation
-        )
+        self.mlp = Perceptron(self.vectors.out_size, n_out, config)
 
     def encode(self, inputs: StepInput) -> Tensor:
         """Features [T B, size] float32 of T steps of B environments."""
@@ -103,13 +107,14 @@ class Critics(Perceptron):
 
     Args:
       k: how many.
-      sizes: features and components of an action together, then the width of each hidden layer.
-      activation: after each hidden layer, relu by default.
+      n_in: features and components of an action together.
+      net: widths, norm and activation of the hidden layers.
+      atoms: None: one number per estimate. K: K logits, of a distribution over returns (Bellemare et al. 2017).
     """
 
-    def __init__(self, k: int, sizes: Sequence[int], activation: str = "auto") -> None:
-        super().__init__(sizes, 1, activation, partial(StackedLinear, k))
-        self._k = k
+    def __init__(self, k: int, n_in: int, net: NetConfig, atoms: int | None = None) -> None:
+        super().__init__(n_in, atoms or 1, net, k)
+        self._k, self._scalar = k, atoms is None
 
     def forward(self, features: Tensor, actions: Tensor, j: int | None = None) -> Tensor:  # type: ignore[override]
         """Estimate Q(s, a).
@@ -120,6 +125,7 @@ class Critics(Perceptron):
           j: evaluate only the first j critics; None: all.
 
         Returns:
-          [j, N] float32.
+          [j, N] float32, or [j, N, K] with atoms.
         """
-        return super().forward(torch.cat([features, actions], -1).expand(j or self._k, -1, -1)).squeeze(-1)
+        estimates = super().forward(torch.cat([features, actions], -1), j or self._k)
+        return estimates.squeeze(-1) if self._scalar else estimates

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
 
-from zerobeast.rl.algos.control.box_learning import BoxControl, BoxLearning
+from zerobeast.rl.algos.control.box_control import BoxControl
+from zerobeast.rl.algos.control.box_learning import BoxLearning, NextActions
 from zerobeast.rl.algos.control.networks import BoxPolicy
 from zerobeast.rl.algos.ddpg.config import DDPGConfig
 from zerobeast.rl.learning import GradientDescent, Target
@@ -39,25 +40,23 @@ class DDPGLearning(BoxLearning):
 
     def __init__(self, algorithm: DDPG[Any], net: BoxPolicy, n_critics: int = 1) -> None:
         super().__init__(algorithm, net, n_critics)
-        run, settings = algorithm.config, algorithm.settings
-        self._policy = Target(source=net.mlp, copy=deepcopy(net.mlp), tau=settings.target_rate)
-        self._policy_descent = GradientDescent(run, settings.of_policy(), net.mlp.parameters())
-        self.parts |= {"policy_target": self._policy, "policy_optimizer": self._policy_descent}
+        self._policy_target = self.follow_slowly(net.mlp)
+        self._policy_descent = GradientDescent(algorithm.config, algorithm.settings.of_policy(), net.mlp.parameters())
+        self.parts |= {"policy_target": self._policy_target, "policy_optimizer": self._policy_descent}
 
-    def next_actions(self, features: Tensor) -> Tensor:
-        """[N, d] by the target policy."""
-        return torch.tanh(self._policy.copy(features))
+    def targets(self) -> Iterable[Target[Any] | None]:
+        """The target policy too."""
+        return (*super().targets(), self._policy_target)
 
-    def next_values(self, features: Tensor) -> Tensor:
-        """[N] by the target critics of the target policy's actions."""
-        values: Tensor = self._critics.copy(features, self.next_actions(features))
-        return values.amin(0)
+    def next_actions(self, features: Tensor) -> NextActions:
+        """Those of the target policy."""
+        policy = self._net.mlp if self._policy_target is None else self._policy_target.copy
+        return NextActions(torch.tanh(policy(features)))
 
     def improve(self, features: Tensor, agent_steps: int) -> tuple[bool, Metrics]:
-        """A step up Q along the action (Lillicrap et al. 2016, equation 6), after which all targets follow."""
+        """A step up Q along the action (Lillicrap et al. 2016, equation 6)."""
         with self._policy_descent.autocast():
-            loss = -self._critics.source(features, torch.tanh(self._net(features)), 1).mean()
+            estimates = self._critics(features, torch.tanh(self._net(features)), 1)
+            loss = -self._estimates.means(estimates).mean()
         step = self._policy_descent.step(loss, agent_steps)
-        self._critics.count()
-        self._policy.count()
         return step.applied, {"policy_loss": torch.full_like(loss.detach(), step.loss)}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from zerobeast.rl.algos.control.box_learning import BoxControl, BoxLearning
+from zerobeast.rl.algos.control.box_control import BoxControl
+from zerobeast.rl.algos.control.box_learning import BoxLearning, NextActions
 from zerobeast.rl.algos.control.networks import BoxPolicy
 from zerobeast.rl.algos.sac.config import SACConfig
 from zerobeast.rl.learning import GradientDescent
@@ -50,6 +52,8 @@ class SACLearning(BoxLearning):
     each parameter separately.
     """
 
+    improvement: ClassVar[Sequence[str]] = ("policy_loss", "entropy", "temperature")
+
     def __init__(self, algorithm: SAC, net: BoxPolicy) -> None:
         super().__init__(algorithm, net, n_critics=2)
         run, settings = algorithm.config, algorithm.settings
@@ -59,20 +63,18 @@ class SACLearning(BoxLearning):
         self._policy_descent = GradientDescent(run, settings.of_policy(), [*net.mlp.parameters(), *learned])
         self.parts |= {"temperature": self._temperature, "policy_optimizer": self._policy_descent}
 
-    def next_values(self, features: Tensor) -> Tensor:
-        """[N]: the smaller target value of a fresh action, plus its entropy (Haarnoja et al. 2018b, equation 3)."""
+    def next_actions(self, features: Tensor) -> NextActions:
+        """A fresh draw, whose value is that of the actions plus their entropy (Haarnoja et al. 2018b, equation 3)."""
         drawn = self._draw(features)
-        values: Tensor = self._critics.copy(features, drawn.units)
-        return values.amin(0) - self._temperature.value * drawn.log_prob
+        return NextActions(drawn.units, -self._temperature.value * drawn.log_prob)
 
     def improve(self, features: Tensor, agent_steps: int) -> tuple[bool, Metrics]:
-        """A step of policy (equation 9) and temperature (equation 18), after which the critics' target follows."""
+        """A step of policy (equation 9) and temperature (equation 18)."""
         with self._policy_descent.autocast():
             drawn, alpha = self._draw(features), self._temperature.value
-            values = self._critics.source(features, drawn.units).amin(0)
+            values = self._estimates.means(self._critics(features, drawn.units)).amin(0)
             policy_loss = (alpha * drawn.log_prob - values).mean()
         step = self._policy_descent.step(policy_loss + self._temperature.loss(drawn.log_prob), agent_steps)
-        self._critics.count()
         entropy = -drawn.log_prob.detach().mean()
         return step.applied, {"policy_loss": policy_loss.detach(), "entropy": entropy, "temperature": alpha}
 

@@ -9,9 +9,7 @@ class TD3Config(DDPGConfig):
     """Twin delayed DDPG. Sources: Fujimoto et al. 2018, section 6.1 and appendix C, unless noted."""
 
     critics: int = setting(2, "number of critics; each target uses the smallest of their values", ge=1, le=16)
-    policy_delay: int = setting(
-        2, "d: critic updates per update of the policy and of the target networks", ge=1, le=1000
-    )
+    policy_delay: r.PolicyDelay = 2
     target_noise: float = setting(
         0.2, "standard deviation of the noise on target actions, in units of half the action range", ge=0
     )

@@ -39,6 +39,7 @@ class RewardScale(Moments):
         rewards = shape_rewards(batch.reward[1:], settings).nan_to_num(
             0.0, 0.0, 0.0
         )  # a broken one would stay for good
+        rewards = rewards.masked_fill(batch.first[1:], 0.0)  # void ones, which a state must not show either
         returns = torch.tensor([self._returns.pop(stream, 0.0) for stream in streams], device=rewards.device)
         seen = []
         for reward, first in zip(rewards, batch.first[:-1], strict=True):

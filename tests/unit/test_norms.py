@@ -60,14 +60,14 @@ def axes(kind: str, case: str) -> tuple[int, ...]:
     return (-1,) if kind == "layer" else (-2,)
 
 
-def beside(entries: Any, x: Tensor) -> Any:
+def beside(entries: Tensor, x: Tensor) -> Tensor:
     """Numbers of each channel or output, [(k) WIDTH] in any shape, for a product with `x`; of the first networks."""
     return entries.reshape(-1, 1, 1) if x.dim() == 4 else entries.reshape(-1, 1, WIDTH)[: len(x)]
 
 
-def scaled(norm: Any, x: Tensor, mean: Any, variance: Any) -> Any:
-    weight, bias = (beside(each.detach().double().numpy(), x) for each in (norm.weight, norm.bias))
-    return ((x.detach().double().numpy() - mean) / np.sqrt(variance + 1e-5) * weight + bias).reshape(x.shape)
+def scaled(x: Tensor, mean: Tensor, variance: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """In float64, in which statistics come."""
+    return ((x - mean) / (variance + 1e-5).sqrt() * beside(weight, x) + beside(bias, x)).view(x.shape)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -76,29 +76,27 @@ def test_a_norm_and_its_gradients_are_its_equation(kind: str, case: str) -> None
     norm, x = drawn(kind, case)
     with batch_statistics(norm):
         found = norm(x)
-    numbers, over = x.detach().double().numpy(), axes(kind, case)
-    mean, variance = numbers.mean(over, keepdims=True), numbers.var(over, keepdims=True)
-    np.testing.assert_allclose(found.detach(), scaled(norm, x, mean, variance), rtol=1e-4, atol=1e-5)
-    own = [each.detach().double().requires_grad_() for each in (x, norm.weight, norm.bias)]
-    centred = own[0] - own[0].mean(over, keepdim=True)
-    normal = centred / (centred.square().mean(over, keepdim=True) + 1e-5).sqrt()
+    own, over = [each.detach().double().requires_grad_() for each in (x, norm.weight, norm.bias)], axes(kind, case)
+    mean = own[0].mean(over, keepdim=True)
+    expected = scaled(own[0], mean, (own[0] - mean).square().mean(over, keepdim=True), *own[1:])
+    torch.testing.assert_close(found.double(), expected, rtol=1e-4, atol=1e-5)
     slope = torch.randn(x.shape)
-    (found * slope).sum().backward()
-    ((normal * beside(own[1], x) + beside(own[2], x)).view(x.shape) * slope.double()).sum().backward()
-    for each, written in zip((x, norm.weight, norm.bias), own, strict=True):
-        torch.testing.assert_close(each.grad.double(), written.grad, rtol=1e-4, atol=1e-5)
+    for each in (found, expected):
+        (each * slope).sum().backward()
+    for one, written in zip((x, norm.weight, norm.bias), own, strict=True):
+        torch.testing.assert_close(one.grad.double(), written.grad, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_batch_norm_uses_running_statistics_and_changes_them_only_when_told(case: str) -> None:
     norm, x = drawn("batch", case)
-    mean, variance = (beside(each.double().numpy(), x) for each in (norm.mean, norm.variance))
     before = deepcopy(norm.state_dict())
-    for module in (norm.eval(), norm.train()):
-        np.testing.assert_allclose(module(x).detach(), scaled(norm, x, mean, variance), rtol=1e-4, atol=1e-5)
     with pytest.raises(KeyError), batch_statistics(norm):
         raise KeyError
-    norm(x)
+    statistics = [beside(each.double(), x) for each in (norm.mean, norm.variance)]
+    for module in (norm.eval(), norm.train()):
+        expected = scaled(x.double(), *statistics, norm.weight, norm.bias)
+        torch.testing.assert_close(module(x).double(), expected, rtol=1e-4, atol=1e-5)
     assert are_same(norm.state_dict(), before)
 
 

@@ -7,10 +7,20 @@ import torch
 from torch import Tensor
 
 from tests.build.batches import ALGORITHMS, REACH, algorithm_of
+from zerobeast.common.settings import RunConfig
 from zerobeast.common.wire.specs import EnvSpec
+from zerobeast.rl.algos.sac.algorithm import SAC
 from zerobeast.rl.replay_settings import BoxSettings
 
 CONTROL = [name for name, section in ALGORITHMS.items() if issubclass(section, BoxSettings)]
+
+
+class NormedSAC(SAC):
+    """SAC with batch norms, whatever `net.norm` is."""
+
+    def __init__(self, config: RunConfig, env: EnvSpec) -> None:
+        net = config.net.model_copy(update={"norm": "batch"})
+        super().__init__(config.model_copy(update={"net": net}), env)
 
 
 def control(root: Path, name: str, env: EnvSpec = REACH, *, net: dict[str, Any] | None = None, **settings: Any) -> Any:

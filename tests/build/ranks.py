@@ -30,7 +30,7 @@ from zerobeast.rl.data import Batch, Rollouts
 from zerobeast.rl.factory import make_algorithm
 from zerobeast.rl.ops import meeting, ranks
 from zerobeast.rl.ops.listeners import find_listening
-from zerobeast.rl.ops.optim import Adam, RMSprop, RMSPropTF1
+from zerobeast.rl.ops.optim import Adam, AdamW, RAdam, RMSprop, RMSPropTF1
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import OF_ITS_RUN
 from zerobeast.rl.replay.items import Sequences
@@ -148,7 +148,7 @@ def replay(root: Path) -> dict[str, Any]:
 def start_eagerly() -> None:
     """Neither what has run here nor a network of images nor an optimiser loads the compiler, which takes a second."""
     make_algorithm(RunConfig(), SMALL).network()
-    for kind in (Adam, RMSprop, RMSPropTF1):
+    for kind in (Adam, AdamW, RAdam, RMSprop, RMSPropTF1):
         optimizer = kind([torch.nn.Parameter(torch.ones(3))], lr=0.1)
         optimizer.step()
         optimizer.load_state_dict(optimizer.state_dict())

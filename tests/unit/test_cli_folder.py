@@ -173,6 +173,11 @@ def test_a_run_that_a_launcher_or_a_learner_trains_cannot_be_started_over(tmp_pa
         ("dqn", {"dqn": {"replay_size": 2000}}, "dqn.replay_size"),
         ("dqn", {"learner": {"unroll_length": 10}}, "learner.unroll_length"),
         ("dqn", {"sync": {"rule": "adaptive 0.1"}}, "sync.rule"),
+        ("sac", {"net": {"norm": "batch"}}, "net.norm"),
+        ("sac", {"net": {"residual_blocks": 2}}, "net.residual_blocks"),
+        ("sac", {"sac": {"atoms": 51}}, "sac.atoms"),
+        ("td3", {"td3": {"target_network": False}}, "td3.target_network"),
+        ("ddpg", {"ddpg": {"normalize_returns": True}}, "ddpg.normalize_returns"),
     ],
 )
 def test_a_checkpoint_cannot_go_on_with_another_task_network_optimiser_or_rows_of_a_replay(

@@ -43,6 +43,14 @@ RULES = [
         "--total_steps 1020",
     ),
     ("--env Pendulum-v1 --algo sac --total_steps 5", "total_steps sac.replay_min_size sac.samples_per_insert", ""),
+    ("--env CartPole-v1 --algo impala --net.norm batch", "net.norm algo", "--net.norm layer"),
+    ("--env CartPole-v1 --algo dqn --net.norm batch", "net.norm algo", ""),
+    (
+        "--env Pendulum-v1 --algo sac --net.norm batch --net.residual_blocks 2 --net.hidden_sizes 8,8",
+        "net.hidden_sizes net.residual_blocks",
+        "--net.residual_blocks 0",
+    ),
+    ("--env Pendulum-v1 --algo td3 --td3.atoms 51 --td3.v_min 5", "td3.v_min td3.v_max", "--td3.atoms 1"),
     (f"{ORDERED} --learner.batch_size 8", "learner.batch_size deterministic", "--learner.batch_size 16"),
     (f"{ORDERED} --stop_at_return 400 --evaluate.times 4", "stop_at_return deterministic evaluate.times", ""),
     (

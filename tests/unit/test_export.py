@@ -30,6 +30,7 @@ from zerobeast.common.wire.specs import EnvSpec
 from zerobeast.exporting import graph
 from zerobeast.exporting.card import train_command
 from zerobeast.playing.policy import Policy
+from zerobeast.rl.nets.norms import BatchNorm
 
 NAMES = {"README.md", "config.json", "model.safetensors"}
 OBS = np.random.default_rng(1).normal(size=(20, 5)).astype(np.float32)
@@ -252,6 +253,10 @@ def policy_of(folder: Path, algo: str, env: EnvSpec, *flags: str, **settings: An
     with torch.no_grad():
         for weights in policy.module.parameters():
             weights += 0.3 * torch.randn(weights.shape, generator=generator)
+        for norm in policy.module.modules():
+            if isinstance(norm, BatchNorm):
+                norm.mean.normal_(generator=generator)
+                norm.variance.uniform_(0.5, 2.0, generator=generator)
     return policy
 
 
@@ -298,21 +303,37 @@ def test_a_step_with_state_masks_and_stacks_is_that_of_the_policy(tmp_path: Path
         assert (went >= [5, 0]).all()
 
 
+CHOICE = {"action": "int64 [B]", "logits": "float32 [B, 3]"}
+REAL = dict.fromkeys(("action", "mean", "stddev"), "float32 [B, 2]")
+
+
 @pytest.mark.slow
-def test_a_step_takes_what_it_needs_of_any_number_of_environments_and_is_of_no_other_policy(tmp_path: Path) -> None:
-    policy = policy_of(tmp_path, "ppo", VECTORS, *SMALL)
+@pytest.mark.parametrize(
+    ("algo", "env", "flags", "outputs"),
+    [
+        ("ppo", VECTORS, (), CHOICE),
+        ("ppo", VECTORS, ("--net.norm=layer", "--net.residual_blocks=2"), CHOICE),
+        ("sac", REACH, ("--net.norm=batch",), REAL),
+    ],
+)
+def test_a_step_takes_what_it_needs_of_any_number_of_environments_and_is_of_no_other_policy(
+    tmp_path: Path, algo: str, env: EnvSpec, flags: tuple[str, ...], outputs: dict[str, str]
+) -> None:
+    policy = policy_of(tmp_path, algo, env, *SMALL, *flags)
     found = graph.export_graph(policy)
     assert found.inputs == {"obs": "float32 [B, 5]"}
-    assert found.outputs == {"action": "int64 [B]", "logits": "float32 [B, 3]"}
+    assert found.outputs == outputs
     for n in (1, 5):
         obs = np.random.default_rng(n).normal(size=(n, 5)).astype(np.float32)
-        action, logits = session_of(found.model).run(["action", "logits"], {"obs": obs})
-        np.testing.assert_array_equal(action, policy.predict(obs)[0])
-        np.testing.assert_allclose(logits, policy.distribution(obs).logits.detach(), rtol=1e-4, atol=1e-5)
+        action, *others = session_of(found.model).run(list(outputs), {"obs": obs})
+        np.testing.assert_allclose(action, policy.predict(obs)[0], rtol=1e-4, atol=1e-5)
+        for name, values in zip(list(outputs)[1:], others, strict=True):
+            expected = getattr(policy.distribution(obs), name).detach()
+            np.testing.assert_allclose(values, expected, rtol=1e-4, atol=1e-5)
     with torch.no_grad():
         for weights in policy.module.parameters():
             weights *= -1
-    with pytest.raises(ConfigError, match="algo ppo"):
+    with pytest.raises(ConfigError, match=f"algo {algo}"):
         graph.compare_with_torch(graph.ActingStep(policy), found.model, {"obs"})
 
 

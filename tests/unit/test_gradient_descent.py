@@ -2,6 +2,7 @@
 
 import math
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from zerobeast.common.settings.tree import RunConfig
 from zerobeast.rl.algos.impala.config import ImpalaConfig
 from zerobeast.rl.learning.gradient_descent import GradientDescent, are_squares_finite
 from zerobeast.rl.ops import optim
-from zerobeast.rl.ops.optim import Adam, RMSprop, RMSPropTF1
+from zerobeast.rl.ops.optim import Adam, AdamW, RAdam, RMSprop, RMSPropTF1
 
 
 def descent(net: nn.Module, **settings: Any) -> GradientDescent:
@@ -50,12 +51,17 @@ def test_each_descent_moves_its_own_parameters_whatever_its_loss_goes_through() 
         torch.testing.assert_close(part.weight.detach(), was - rate * grad / (grad.abs() + 1.0), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("rmsprop", RMSprop), ("rmsprop_tf", RMSPropTF1), ("adam", Adam)])
+KINDS = {"rmsprop": RMSprop, "rmsprop_tf": RMSPropTF1, "adam": Adam, "adamw": AdamW, "radam": RAdam}
+
+
+@pytest.mark.parametrize(("name", "kind"), KINDS.items())
 def test_the_optimizer_is_the_configured_one(net: nn.Linear, name: str, kind: type) -> None:
-    optimizer = descent(net, optimizer=name, epsilon=0.03, alpha=0.9, momentum=0.2, learning_rate=0.004).optimizer
+    settings = {"epsilon": 0.03, "alpha": 0.9, "momentum": 0.2, "learning_rate": 0.004, "weight_decay": 0.5}
+    optimizer = descent(net, optimizer=name, **settings).optimizer
     assert type(optimizer) is kind
-    expected = {"eps": 0.03, "lr": 0.004} | ({} if name == "adam" else {"alpha": 0.9, "momentum": 0.2})
+    expected = {"eps": 0.03, "lr": 0.004} | ({"alpha": 0.9, "momentum": 0.2} if name.startswith("rmsprop") else {})
     assert expected.items() <= optimizer.param_groups[0].items()
+    assert optimizer.param_groups[0].get("weight_decay", 0) == (0.5 if name == "adamw" else 0)
 
 
 def test_the_learning_rate_follows_the_schedule() -> None:
@@ -73,7 +79,7 @@ def test_a_step_goes_down_the_clipped_gradient_at_the_rate_of_its_agent_steps(ne
     torch.testing.assert_close(net.weight.detach(), before - 0.25 * grad / (grad + 1.0), rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("optimizer", ["rmsprop", "rmsprop_tf", "adam"])
+@pytest.mark.parametrize("optimizer", KINDS)
 @pytest.mark.parametrize("factor", [float("nan"), float("inf")])
 def test_a_loss_that_is_not_finite_is_dropped_without_a_change(net: nn.Linear, factor: float, optimizer: str) -> None:
     one = descent(net, optimizer=optimizer, momentum=0.5)
@@ -100,6 +106,31 @@ def test_a_loaded_state_goes_on_under_the_settings_of_this_start(net: nn.Linear)
     assert now.optimizer.param_groups[0]["eps"] == 0.5
     [[was], [found]] = ([*each.optimizer.state.values()] for each in (before, now))
     assert torch.equal(found["exp_avg"], was["exp_avg"])
+
+
+@pytest.mark.parametrize(
+    ("name", "twin"), [("adamw", partial(torch.optim.AdamW, weight_decay=0.3)), ("radam", torch.optim.RAdam)]
+)
+def test_adamw_and_radam_take_torchs_steps_and_continue_bit_for_bit(name: str, twin: Any) -> None:
+    """RAdam rectifies from its sixth step on, after the state was restored."""
+    torch.manual_seed(1)
+    whole, halves, written = (deepcopy(each) for each in [nn.Linear(3, 2)] * 3)
+    make = partial(descent, optimizer=name, learning_rate=0.05, epsilon=1e-3, weight_decay=0.3)
+    one, two, own = make(whole), make(halves), twin(written.parameters(), lr=0.05, eps=1e-3)
+    for number in range(10):
+        x, target = torch.randn(8, 3), torch.randn(8, 2)
+        if number == 4:
+            saved = deepcopy(two.state())
+            two = make(halves)
+            two.load(saved)
+        for net, each in ((whole, one), (halves, two)):
+            assert each.step((net(x) - target).square().mean(), 0).applied
+        own.zero_grad()
+        (written(x) - target).square().mean().backward()
+        own.step()
+    for a, b, c in zip(whole.parameters(), halves.parameters(), written.parameters(), strict=True):
+        assert torch.equal(a, b)
+        torch.testing.assert_close(a, c, rtol=1e-5, atol=1e-6)
 
 
 def test_a_state_of_another_optimizer_or_of_other_trained_parameters_is_refused_in_one_sentence(net: nn.Linear) -> None:
@@ -130,7 +161,15 @@ def test_the_mean_square_starts_at_one_and_momentum_gathers_steps_that_carry_the
         assert w.item() == pytest.approx(expected, abs=1e-14)
 
 
-@pytest.mark.parametrize(("name", "settings"), [("Adam", {"fused": True}), ("RMSprop", {"momentum": 0.5})])
+OF_TORCH: list[tuple[str, dict[str, Any]]] = [
+    ("Adam", {"fused": True}),
+    ("AdamW", {"fused": True, "weight_decay": 0.1}),
+    ("RAdam", {"foreach": True}),
+    ("RMSprop", {"momentum": 0.5}),
+]
+
+
+@pytest.mark.parametrize(("name", "settings"), OF_TORCH)
 def test_optimisers_of_torch_take_the_same_steps_and_save_the_same(name: str, settings: dict[str, Any]) -> None:
     found = []
     for module in (torch.optim, optim):

@@ -36,7 +36,8 @@ class RewardScale(Moments):
     def observe(self, batch: Batch, settings: LearnerSettings) -> None:
         """Add the rewards of rollouts [T, B], in the order in which they were played."""
         streams = [(sender, slot, row) for sender, slot, _, row, _ in batch.origin.tolist()]
-        rewards = shape_rewards(batch.reward[1:], settings)
+        rewards = shape_rewards(batch.reward[1:], settings).masked_fill(batch.first[1:], 0.0)  # without void ones
+        rewards.nan_to_num_(0.0, 0.0, 0.0)  # one that is not finite would stay for good
         returns = torch.tensor([self._returns.pop(stream, 0.0) for stream in streams], device=rewards.device)
         seen = []
         for reward, first in zip(rewards, batch.first[:-1], strict=True):

@@ -15,7 +15,7 @@ from zerobeast.common.settings import NetConfig
 from zerobeast.common.wire import ArraySpace, CompositeSpace, EnvSpec
 from zerobeast.common.wire.spaces import Part
 from zerobeast.rl.algos.control.networks import Critics, Perceptron
-from zerobeast.rl.nets.norms import BatchNorm, Norm, batch_statistics, merge_statistics, norm_maker
+from zerobeast.rl.nets.norms import BatchNorm, Norm, adopt_statistics, batch_statistics, norm_maker
 from zerobeast.rl.nets.weights import flatten, layout_id, load_flat
 from zerobeast.rl.ops import ranks
 from zerobeast.testing import network as rules
@@ -88,7 +88,7 @@ def test_a_norm_and_its_gradients_are_its_equation(kind: str, case: str) -> None
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_batch_norm_uses_running_statistics_and_changes_them_only_when_told(case: str) -> None:
+def test_a_batch_norm_uses_running_statistics_unless_told(case: str) -> None:
     norm, x = drawn("batch", case)
     before = deepcopy(norm.state_dict())
     with pytest.raises(KeyError), batch_statistics(norm):
@@ -109,6 +109,8 @@ def test_running_statistics_move_by_a_hundredth_towards_those_of_each_batch(case
         batch = (size * x).detach()
         with batch_statistics(norm):
             norm(batch)
+        assert not norm.mean.eq(norm.next[0])[:WIDTH].any(), "until a step is applied"
+        adopt_statistics(norm)
         numbers = batch.double().numpy()
         of_batch = [numbers.mean(over).ravel(), numbers.var(over, ddof=1).ravel()]
         for running, new in zip((mean, variance), of_batch, strict=True):
@@ -137,6 +139,7 @@ def test_lower_weights_leave_norms_and_statistics_travel(torso: str, env: EnvSpe
     inputs = steps(env, 4, 3)
     with batch_statistics(here):
         here(inputs, here.initial_state(3))
+    adopt_statistics(here)
     statistics = [entry for name, entry in here.named_buffers() if name.endswith(("norm.mean", "norm.variance"))]
     assert statistics
     assert not any(entry.eq(entry.flatten()[0]).all() for entry in statistics), "they have changed"
@@ -160,6 +163,7 @@ def test_stacked_networks_are_single_ones_side_by_side(norm: str, blocks: int) -
         entry.data.normal_(1.0 if name.endswith("norm.weight") else 0.0, 0.3)
     with batch_statistics(critics):
         critics(features, actions)
+    adopt_statistics(critics)
     for j in (None, 1, 2):
         found = critics(features, actions, j)
         for number, of_one in enumerate(found):
@@ -204,15 +208,15 @@ def test_ranks_have_the_same_statistics_after_merging(monkeypatch: pytest.Monkey
         with batch_statistics(net):
             net(steps(MINATAR, 4, 3), net.initial_state(3))
     own = [[part for part in net.modules() if isinstance(part, BatchNorm)] for net in nets]
-    pairs = [tuple((one.mean.clone(), one.variance.clone()) for one in parts) for parts in zip(*own, strict=True)]
+    pairs = [(one.next, other.next) for one, other in zip(*own, strict=True)]
     sent: list[Tensor] = []
     monkeypatch.setattr(ranks.GROUP, "size", 2)
     monkeypatch.setattr(ranks, "gather", lambda values, _name: sent.append(values) or torch.stack([values, values]))
     for net in map(deepcopy, nets):
-        merge_statistics(net)
+        adopt_statistics(net)
     monkeypatch.setattr(ranks, "gather", lambda _values, _name: torch.stack(sent))
     for net in nets:
-        merge_statistics(net)
+        adopt_statistics(net)
     for (one, other), ((a, u), (b, v)) in zip(zip(*own, strict=True), pairs, strict=True):
         assert not torch.equal(a, b)
         for found in (one, other):

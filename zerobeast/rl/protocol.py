@@ -76,7 +76,7 @@ Credit = Literal["after_step", "after_store"]
 
 #: entries of `Learning.state` that count or hold what a run has collected: a run that begins from another has its own,
 #: and so has each rank of one, while all other entries are the same on all ranks
-OF_ITS_RUN = frozenset({"replay", "pace", "batches", "version", "episodic_memory", "unmerged"})
+OF_ITS_RUN = frozenset({"replay", "pace", "batches", "version", "episodic_memory", "unmerged", "episode_returns"})
 
 
 class Learning(Protocol):

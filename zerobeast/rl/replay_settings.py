@@ -197,6 +197,9 @@ class BoxSettings(ReplaySettings):
         yield from super().relations(name, run)
         if self.atoms > 1:
             yield from order_atoms(name, self.v_min, self.v_max)
+        if run.net.norm == "batch" and self.batch_size < 2 * run.learner.ranks:
+            given = {f"{name}.batch_size": self.batch_size, "net.norm": "batch", "learner.ranks": run.learner.ranks}
+            yield Relation.of(given, "at least 2 for each rank, because the norm needs their deviation")
 
     def of_policy(self) -> Self:
         """These settings for the policy's optimiser."""

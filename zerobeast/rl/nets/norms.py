@@ -7,8 +7,9 @@ A batch norm uses running statistics, which are part of the weights, wherever a 
 and also while it learns, except inside `batch_statistics`. So the mode of a module never decides what it computes.
 
     with batch_statistics(critics):
-        values = critics(features, actions)         # by the statistics of this batch, which join the running ones
-    merge_statistics(critics)                       # the same on all ranks
+        values = critics(features, actions)         # by the statistics of this batch
+    ...                                             # a step of the optimiser
+    adopt_statistics(critics)                       # if it was applied: they join the running ones, those of all ranks
 """
 
 from collections.abc import Callable, Iterator
@@ -71,7 +72,8 @@ class BatchNorm(Norm):
 
     mean: Tensor  #: [(k) n] float32, running
     variance: Tensor  #: likewise
-    by_batch: bool = False  #: whether the statistics are those of the batch, which also join the running ones
+    by_batch: bool = False  #: whether the statistics are those of the batch
+    next: tuple[Tensor, Tensor] | None = None  #: the running ones with those of the last batch
 
     def __init__(self, n: int, k: int = 0, *, affine: bool = True) -> None:
         super().__init__(n, k, affine=affine)
@@ -88,9 +90,14 @@ class BatchNorm(Norm):
 
     def _over_batch(self, x: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
         """[N, n, ...] -> the same."""
-        running = self.mean[: x.shape[1]], self.variance[: x.shape[1]]
         weight, bias = (each if each is None else each.flatten() for each in (weight, bias))
-        return functional.batch_norm(x, *running, weight, bias, self.by_batch, MOMENTUM, EPSILON)
+        mean, variance = self.mean, self.variance
+        if self.by_batch:
+            self.next = mean, variance = mean.clone(), variance.clone()
+        n = x.shape[1]  # less than all if not all networks are computed
+        return functional.batch_norm(
+            x, mean[:n], variance[:n], weight, bias, training=self.by_batch, momentum=MOMENTUM, eps=EPSILON
+        )
 
 
 def norm_maker(kind: str, k: int = 0) -> MakeNorm:
@@ -105,7 +112,7 @@ def norm_maker(kind: str, k: int = 0) -> MakeNorm:
 
 @contextmanager
 def batch_statistics(*modules: nn.Module) -> Iterator[None]:
-    """Have batch norms use the statistics of what passes through them, and add these to the running ones."""
+    """Have batch norms use the statistics of what passes through them."""
     norms = _batch_norms(*modules)
     for norm in norms:
         norm.by_batch = True
@@ -117,17 +124,18 @@ def batch_statistics(*modules: nn.Module) -> Iterator[None]:
 
 
 @torch.no_grad()
-def merge_statistics(*modules: nn.Module) -> None:
-    """Make the running statistics those of all ranks, each of which has added a batch of the same size."""
-    norms = _batch_norms(*modules)
-    if not norms or ranks.size() == 1:
+def adopt_statistics(*modules: nn.Module) -> None:
+    """Add the statistics of the last batch to the running ones: those of all ranks, whose shares have the same size."""
+    norms = [norm for norm in _batch_norms(*modules) if norm.next is not None]
+    if not norms:
         return
-    mean, variance = (torch.cat([getattr(norm, name) for norm in norms]) for name in ("mean", "variance"))
-    _, mean, variance = ranks.merge_moments(torch.ones((), device=mean.device), mean, variance, "batch norms")
-    sizes = [norm.mean.numel() for norm in norms]
-    for norm, *merged in zip(norms, torch.split(mean, sizes), torch.split(variance, sizes), strict=True):
-        norm.mean.copy_(merged[0])
-        norm.variance.copy_(merged[1])
+    means, variances = zip(*(norm.next for norm in norms if norm.next is not None), strict=True)
+    one = torch.ones((), device=norms[0].mean.device)
+    _, mean, variance = ranks.merge_moments(one, torch.cat(means), torch.cat(variances), "batch norms")
+    torch._foreach_copy_([norm.mean for norm in norms], torch.split(mean, [len(each) for each in means]))
+    torch._foreach_copy_([norm.variance for norm in norms], torch.split(variance, [len(each) for each in means]))
+    for norm in norms:
+        norm.next = None
 
 
 def _batch_norms(*modules: nn.Module) -> list[BatchNorm]:

@@ -24,11 +24,11 @@ from torch import Tensor, nn
 from zerobeast.rl.algos.control.box_control import BoxControl
 from zerobeast.rl.algos.control.estimates import make_estimates
 from zerobeast.rl.algos.control.networks import BoxPolicy, Critics
-from zerobeast.rl.algos.control.reward_scale import RewardScale
+from zerobeast.rl.algos.control.reward_scale import EpisodeReturns, RewardScale
 from zerobeast.rl.algos.policy_gradient.actor_critic import slice_steps
 from zerobeast.rl.data import Rollouts
 from zerobeast.rl.learning import GradientDescent, ReplayLearning, Target, UpdateResult, shape_rewards
-from zerobeast.rl.nets.norms import batch_statistics, merge_statistics
+from zerobeast.rl.nets.norms import adopt_statistics, batch_statistics
 from zerobeast.rl.ops import ranks
 from zerobeast.rl.ops.tree import tree_map
 from zerobeast.rl.protocol import Learned, Metrics
@@ -70,8 +70,9 @@ class BoxLearning(ReplayLearning[Transitions]):
         self._critic_descent = GradientDescent(run, settings, [*self._critics.parameters(), *net.vectors.parameters()])
         self.parts |= {"critics": self._critics, "critics_target": self._critics_target}
         self.parts["critics_optimizer"] = self._critic_descent
-        self._scale = RewardScale(settings.discount).to(net.device) if settings.normalize_returns else None
-        self.parts["reward_scale"] = self._scale
+        self._scale = RewardScale().to(net.device) if settings.normalize_returns else None
+        self._returns = EpisodeReturns(settings.discount) if settings.normalize_returns else None
+        self.parts |= {"reward_scale": self._scale, "episode_returns": self._returns}
         norm = net.vectors.norm
         #: statistics of this rank's observations since the last step; None: they are added at once, because it is alone
         self._unmerged = norm.apart() if norm is not None and ranks.size() > 1 else None
@@ -106,8 +107,8 @@ class BoxLearning(ReplayLearning[Transitions]):
         super().add(rollouts, agent_steps)
         if (norm := self._unmerged or self._net.vectors.norm) is not None:
             norm.observe(slice_steps(rollouts.batch.obs, slice(-1)), rollouts.batch.away)
-        if self._scale is not None:
-            self._scale.observe(rollouts.batch, self._settings)
+        if self._returns is not None:
+            self._returns.observe(rollouts.batch, self._settings)
 
     def step(self, agent_steps: int) -> Learned:
         """As usual, with the statistics of all ranks: not all add as often as they take steps.
@@ -116,8 +117,8 @@ class BoxLearning(ReplayLearning[Transitions]):
         """
         if self._unmerged is not None and self._net.vectors.norm is not None:
             self._net.vectors.norm.join(self._unmerged)
-        if self._scale is not None:
-            self._scale.join()
+        if self._scale is not None and self._returns is not None:
+            self._scale.join(self._returns)
         before = self._updates // self._box_settings.policy_delay
         learned = super().step(agent_steps)
         improved = self._updates // self._box_settings.policy_delay > before
@@ -137,9 +138,9 @@ class BoxLearning(ReplayLearning[Transitions]):
             losses, errors = self._estimates.compare(estimates, bootstrap, reward, batch.discount)
             loss = (weights * losses).mean(-1).sum()
         step = self._critic_descent.step(loss, agent_steps)
-        merge_statistics(self._critics, self._net.vectors)
         metrics = {"critic_loss": loss.detach(), "q_mean": self._estimates.means(estimates.detach()).mean()}
         if step.applied:
+            adopt_statistics(self._critics, self._net.vectors)
             applied = self._improve(features.detach(), agent_steps)
             step, metrics = step._replace(applied=applied), metrics | self._improved
         return UpdateResult(step, metrics, errors.mean(0), transitions=len(weights))
@@ -161,7 +162,8 @@ class BoxLearning(ReplayLearning[Transitions]):
             return True
         with batch_statistics(self._net.mlp):
             applied, self._improved = self.improve(features, agent_steps)
-        merge_statistics(self._net.mlp)
+        if applied:
+            adopt_statistics(self._net.mlp)
         for target in filter(None, self.targets()):
             target.count()
         return applied

@@ -1,5 +1,7 @@
 """Rewards in units of the deviation of returns, so that critics over a fixed range of returns suit any environment."""
 
+from __future__ import annotations
+
 from typing import Any
 
 import torch
@@ -16,61 +18,67 @@ MAX_STREAMS = 65_536  #: environments whose return so far is kept; more come onl
 
 
 class RewardScale(Moments):
-    """Running deviation and largest magnitude of G_t = gamma G_{t-1} + r_t in each environment.
+    """Running deviation and largest magnitude of returns; the same on all ranks."""
 
-    Args:
-      discount: gamma.
-    """
+    largest: Tensor  #: [] float32
 
-    largest: Tensor  #: [] float32, the largest |G| so far
-
-    def __init__(self, discount: float) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._discount = discount
         self.register_buffer("largest", torch.zeros(()))
-        self.unmerged = Moments()  #: of this rank since `join`
-        self.unmerged.alone = True
-        self._returns: dict[tuple[int, ...], float] = {}  #: G of each environment that plays an episode
 
     @torch.no_grad()
-    def observe(self, batch: Batch, settings: LearnerSettings) -> None:
-        """Add the rewards of rollouts [T, B], in the order in which they were played."""
-        streams = [(sender, slot, row) for sender, slot, _, row, _ in batch.origin.tolist()]
-        rewards = shape_rewards(batch.reward[1:], settings).masked_fill(batch.first[1:], 0.0)  # without void ones
-        rewards.nan_to_num_(0.0, 0.0, 0.0)  # one that is not finite would stay for good
-        returns = torch.tensor([self._returns.pop(stream, 0.0) for stream in streams], device=rewards.device)
-        seen = []
-        for reward, first in zip(rewards, batch.first[:-1], strict=True):
-            returns = torch.where(first, 0.0, self._discount * returns) + reward
-            seen.append(returns)
-        self._returns |= dict(zip(streams, returns.tolist(), strict=True))
-        for stream in list(self._returns)[: max(0, len(self._returns) - MAX_STREAMS)]:
-            del self._returns[stream]
-        entries = torch.stack(seen)[batch.mask]
-        if len(entries):
-            self.unmerged.add(entries)
-            self.largest.copy_(torch.maximum(self.largest, entries.abs().amax()))
-
-    @torch.no_grad()
-    def join(self) -> None:
-        """Add what all ranks have observed since the last time."""
-        own = self.unmerged
-        if ranks.size() > 1:
-            self.largest.copy_(ranks.gather(self.largest, "largest return").amax())
-        merged = ranks.merge_moments(own.count, own.mean, own.variance, "statistics of returns")
-        if merged[0] > 0:
-            self.merge(*merged)
-        own.count.zero_()
+    def join(self, returns: EpisodeReturns) -> None:
+        """Add the returns that all ranks have collected, which then have none again."""
+        count, mean, variance, largest = returns.take(self.mean.device)
+        count, mean, variance = ranks.merge_moments(count, mean, variance, "statistics of returns")
+        if count > 0:
+            self.merge(count, mean, variance)
+            self.largest.copy_(torch.maximum(self.largest, ranks.gather(largest, "largest return").amax()))
 
     def forward(self, rewards: Tensor) -> Tensor:
         """Rewards of any shape -> the same, scaled."""
         deviation = self.variance.clamp(min=MIN_VARIANCE).sqrt()
         return rewards / torch.maximum(deviation, self.largest / LIMIT)
 
-    def get_extra_state(self) -> Any:
-        """The returns so far, for a checkpoint."""
-        return self._returns
 
-    def set_extra_state(self, state: Any) -> None:
-        """Continue from them."""
-        self._returns = dict(state)
+class EpisodeReturns:
+    """G_t = gamma G_{t-1} + r_t in each environment of this rank, as gymnasium's NormalizeReward has it.
+
+    Args:
+      discount: gamma.
+    """
+
+    def __init__(self, discount: float) -> None:
+        self._discount = discount
+        self._now: dict[tuple[int, ...], float] = {}  #: G of each environment that plays an episode
+        self._new: list[float] = []  #: those that have not been taken yet
+
+    def observe(self, batch: Batch, settings: LearnerSettings) -> None:
+        """Add the rewards of rollouts [T, B], in the order in which their environments have played them."""
+        rewards = shape_rewards(batch.reward[1:], settings)
+        rewards = rewards.nan_to_num(0.0, 0.0, 0.0)  # one that is not finite would stay for good
+        entries = (each.transpose(0, 1).tolist() for each in (rewards, batch.first[:-1], batch.mask))
+        for (sender, slot, _, row, _), *steps in zip(batch.origin.tolist(), *entries, strict=True):
+            now = self._now.pop((sender, slot, row), 0.0)
+            for reward, first, valid in zip(*steps, strict=True):
+                if valid:
+                    now = reward if first else self._discount * now + reward
+                    self._new.append(now)
+            self._now[sender, slot, row] = now
+        for stream in list(self._now)[: max(0, len(self._now) - MAX_STREAMS)]:
+            del self._now[stream]
+
+    def take(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Number, mean, variance and largest magnitude of the returns since the last time, [] each."""
+        new = torch.tensor(self._new or [0.0], device=device)
+        count = torch.tensor(float(len(self._new)), device=device)
+        self._new = []
+        return count, new.mean(), new.var(correction=0), new.abs().amax()
+
+    def state(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {"now": self._now, "new": self._new}
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from `state`."""
+        self._now, self._new = dict(state["now"]), list(state["new"])

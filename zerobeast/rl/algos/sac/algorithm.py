@@ -61,6 +61,7 @@ class SACLearning(BoxLearning):
         self._temperature = Temperature(settings.temperature, target).to(net.device)
         learned = self._temperature.parameters() if settings.learn_temperature else ()
         self._policy_descent = GradientDescent(run, settings.of_policy(), [*net.mlp.parameters(), *learned])
+        self._improved["temperature"] = self._temperature.value
         self.parts |= {"temperature": self._temperature, "policy_optimizer": self._policy_descent}
 
     def next_actions(self, features: Tensor) -> NextActions:

@@ -41,7 +41,7 @@ class NextActions(NamedTuple):
     """What the policy does m steps later."""
 
     units: Tensor  #: [N, d]
-    bonus: Tensor | None = None  #: [N], what adds to their values
+    bonus: Tensor | float = 0.0  #: [N], what adds to their values
 
 
 class BoxLearning(ReplayLearning[Transitions]):
@@ -132,10 +132,8 @@ class BoxLearning(ReplayLearning[Transitions]):
             features, later = self._encode(batch)
             with torch.no_grad():
                 actions = self.next_actions(later)
-                if actions.bonus is not None:
-                    reward = torch.addcmul(reward, batch.discount, actions.bonus)
             estimates, bootstrap = self._estimate(features, self._box.units(batch.action), later, actions.units)
-            losses, errors = self._estimates.compare(estimates, bootstrap, reward, batch.discount)
+            losses, errors = self._estimates.compare(estimates, bootstrap, actions.bonus, reward, batch.discount)
             loss = (weights * losses).mean(-1).sum()
         step = self._critic_descent.step(loss, agent_steps)
         metrics = {"critic_loss": loss.detach(), "q_mean": self._estimates.means(estimates.detach()).mean()}

@@ -16,6 +16,7 @@ READY := $(VENV)/.ready
 DEV := $(VENV)/.ready-dev
 ARGS ?=
 WORKERS ?= 4
+UNIT_WORKERS ?= 3
 RUNS ?= 2
 # of all services together: a run that learns
 SMOKE := tests/e2e/test_learning.py::test_ppo_learns_cartpole_from_actors_that_wait_for_each_update
@@ -33,9 +34,8 @@ PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadfi
 train: $(READY)
 	@exec $(BIN)/beast train $(ARGS)
 
-test: WORKERS = 3 # these need the CPU; of those in `short`, most wait for sockets and processes
-test: lint
-	$(PYTEST) -n $(WORKERS) -m "not slow" --no-loadscope-reorder $(SMOKE) tests/unit $(ARGS)
+test: lint # these need the CPU; of those in `short`, many wait for sockets and processes
+	$(PYTEST) -n $(UNIT_WORKERS) -m "not slow" --no-loadscope-reorder $(SMOKE) tests/unit $(ARGS)
 
 test-all: $(DEV) # whole runs separately: beside them, tests of seconds would wait for minutes; lint needs one core
 	$(MAKE) -j 2 lint short

@@ -13,15 +13,27 @@ import numpy as np
 import pytest
 
 from tests.build.brokers import ECHO_ENV, stage
-from tests.build.envservers import run_env_server
 from tests.build.learners import ENV, B, T, open_learner, rollout_rows, run_config
-from tests.helpers import ROOT, killed_at_last, poll, wait_until
+from tests.helpers import ROOT, in_thread, killed_at_last, poll, wait_until
+from zerobeast.common.config.process import Instance
+from zerobeast.common.settings.tree import RunConfig
 from zerobeast.common.transport import Context
 from zerobeast.common.wire import session, step_record
 from zerobeast.common.wire.messages import Kind, Plane
 from zerobeast.rl.acting.inference import Inference
 from zerobeast.services.envserver.inline import InlineVectorEnv
+from zerobeast.services.envserver.service import EnvServer
 from zerobeast.testing.driven_peers import Counts, Request, Server, env_server
+
+
+@contextmanager
+def run_env_server(endpoint: str, *, keys: str = "", **settings: object) -> Iterator[EnvServer]:
+    """A server that is ready, and that must end with exit code 0; with `keys`, a folder of them."""
+    tree = {"envserver": {"endpoint": endpoint, **settings}, "security": {"keys": keys}}
+    server = EnvServer(RunConfig.model_validate(tree), Instance())
+    with in_thread(server):
+        wait_until(lambda: server.state == "ready")
+        yield server
 
 
 @contextmanager

@@ -8,8 +8,8 @@ import psutil
 import pytest
 
 from tests.build.commands import SMALL, alive, beast, pids, rows_of
-from tests.build.envservers import run_env_server
 from tests.build.nets import GRU
+from tests.build.planes import run_env_server
 from tests.helpers import ROOT, killed_at_last, python, wait_for_end, wait_until
 from zerobeast.common.process.roles import ROLES
 

@@ -12,8 +12,8 @@ import pytest
 
 from tests.build.brokers import OpenStage
 from tests.build.clients import ENV, OFFERS, T, answer
-from tests.build.envservers import run_env_server
 from tests.build.odd import ODD
+from tests.build.planes import run_env_server
 from tests.helpers import free_port, poll, wait_until
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.config.process import Instance

@@ -12,7 +12,7 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from tests.build.envs import COUNTER
-from tests.build.envservers import run_env_server
+from tests.build.planes import run_env_server
 from tests.helpers import free_port, killed_at_last, python
 from zerobeast import ClusterVectorEnv
 from zerobeast.common.errors import ConfigError, PeerLost

@@ -9,8 +9,8 @@ import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Graph, Sequence, Text, Tuple
 
 from tests.build.envs import STAGED
-from tests.build.envservers import run_env_server
 from tests.build.groups import CONFIG, SERVERS, Broker, EnvServer, Learner, Message, Play
+from tests.build.planes import run_env_server
 from tests.build.streams import ListedRun
 from zerobeast import ConfigError, Context, EnvError, OwnEnv, RemoteVectorEnv
 from zerobeast.common.settings import EnvConfig, EnvServerConfig, RunConfig

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.build.envs import COUNTER
-from tests.build.envservers import run_env_server
+from tests.build.planes import run_env_server
 from tests.helpers import bring, wait_until
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.errors import BeastError, ConfigError, LocalProtocolError

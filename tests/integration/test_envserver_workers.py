@@ -16,8 +16,8 @@ import psutil
 import pytest
 
 from tests.build.envs import COUNTER, ON_PURPOSE
-from tests.build.envservers import run_env_server
 from tests.build.odd import HOME, NUMBERED, ODD
+from tests.build.planes import run_env_server
 from tests.helpers import killed_at_last, python, running_still, wait_until
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.common.errors import ConfigError, EnvError, PeerLost

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.build.envservers import run_env_server
+from tests.build.planes import run_env_server
 from tests.helpers import free_port, python, wait_for_end, wait_until
 from zerobeast.cli.main import main
 from zerobeast.common.errors import ConfigError

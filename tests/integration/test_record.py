@@ -16,9 +16,9 @@ import pytest
 
 import zerobeast as zb
 from tests.build.envs import ON_PURPOSE
-from tests.build.envservers import run_env_server
 from tests.build.folders import policy_run
 from tests.build.odd import DRAWN, ODD
+from tests.build.planes import run_env_server
 from tests.helpers import free_port, poll, wait_until
 from zerobeast.cli import evaluate
 from zerobeast.cli.record import main

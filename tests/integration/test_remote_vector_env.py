@@ -11,7 +11,7 @@ from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from tests.build.envs import COUNTER
-from tests.build.envservers import run_env_server
+from tests.build.planes import run_env_server
 from zerobeast.clients import env_client
 from zerobeast.clients.env_client import EnvClient
 from zerobeast.clients.env_session import EnvAnswer

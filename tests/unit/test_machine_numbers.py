@@ -1,10 +1,14 @@
 """How many env groups a new run has on machines of several sizes."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from tests.helpers import ROOT
 from zerobeast.common.config.load import LoadedSettings, resolve_flags
+from zerobeast.common.config.settings_table import TREE
+from zerobeast.common.settings.facts import facts_of
 from zerobeast.plan import machine, spaces
 from zerobeast.plan.machine import choose_groups, fit_machine
 from zerobeast.plan.spaces import fetch_step_s
@@ -44,6 +48,13 @@ def test_a_new_run_has_groups_that_fit_unless_a_number_is_given(monkeypatch: pyt
     found = fit_machine(resolved(f"{PONG} --broker.device cpu {given}"))
     assert ((found.config.actor.env_groups, found.config.actor.envs_per_group) == (8, 4)) == (not given)
     assert found.origins.get("actor.envs_per_group", "").startswith("chosen for 16 cores") == (not given)
+
+
+def test_the_page_lists_what_keeps_the_numbers() -> None:
+    listed = (
+        (ROOT / "docs/operations.md").read_text().partition("Nothing is chosen if one of")[2].partition(". Neither")[0]
+    )
+    assert set(re.findall("`(.+?)`", listed)) == {path for path, field in TREE.items() if facts_of(field).scales}
 
 
 def test_a_step_is_timed_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -52,7 +52,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     given = parser.parse_args(argv)
     drawn = draw_mutants(given.count, given.seed, given.room)
     data = measure_coverage(given.tests, given.cache, given.workers)
-    write(f"the tests run {share_of(data):.1f} % of the lines and branches, the tools' apart")
+    branches, lines = shares_of(data)
+    write(f"the tests run {branches:.1f} % of the product's branches and {lines:.1f} % of its lines")
     fates = judge_mutants(drawn, index_coverage(data), given.workers)
     write(report(fates))
     return 0
@@ -90,12 +91,16 @@ def measure_coverage(tests: Sequence[str], cache: Path, workers: int) -> Path:
     return data
 
 
-def share_of(data: Path) -> float:
-    """Percentage of lines and branches that any test runs, without those of tools, which have smoke tests alone."""
+def shares_of(data: Path) -> tuple[float, float]:
+    """Percentages of branches and of lines that any test runs, without those of tools, which have smoke tests alone."""
     stored = coverage.Coverage(config_file=str(data.with_suffix("") / CONFIG))
     stored.load()
-    with Path(os.devnull).open("w") as nowhere:
-        return stored.report(file=nowhere, omit=[f"{data.with_suffix('')}/tools/*"])
+    with tempfile.TemporaryDirectory() as place:
+        stored.json_report(outfile=f"{place}/report", omit=[f"{data.with_suffix('')}/tools/*"])
+        total = json.loads(Path(place, "report").read_bytes())["totals"]
+    return 100 * total["covered_branches"] / total["num_branches"], 100 * total["covered_lines"] / total[
+        "num_statements"
+    ]
 
 
 def index_coverage(data: Path) -> Lines:

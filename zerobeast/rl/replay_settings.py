@@ -198,8 +198,8 @@ class BoxSettings(ReplaySettings):
         if self.atoms > 1:
             yield from order_atoms(name, self.v_min, self.v_max)
         if run.net.norm == "batch" and self.batch_size < 2 * run.learner.ranks:
-            given = {f"{name}.batch_size": self.batch_size, "net.norm": "batch", "learner.ranks": run.learner.ranks}
-            yield Relation.of(given, "at least 2 for each rank, because the norm needs their deviation")
+            given = {f"{name}.batch_size": self.batch_size, "learner.ranks": run.learner.ranks}
+            yield Relation.of(given, "at least 2 for each rank, because net.norm batch needs their deviation")
 
     def of_policy(self) -> Self:
         """These settings for the policy's optimiser."""

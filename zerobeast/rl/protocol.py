@@ -74,9 +74,11 @@ class Learned(NamedTuple):
 Credit = Literal["after_step", "after_store"]
 
 
-#: entries of `Learning.state` that count or hold what a run has collected: a run that begins from another has its own,
-#: and so has each rank of one, while all other entries are the same on all ranks
-OF_ITS_RUN = frozenset({"replay", "pace", "batches", "version", "episodic_memory", "unmerged", "episode_returns"})
+#: entries of `Learning.state` that count, hold or measure what a run has collected: a run that begins from another has
+#: its own, and so has each rank of one, while all other entries are the same on all ranks
+OF_ITS_RUN = frozenset(
+    {"replay", "pace", "batches", "version", "episodic_memory", "unmerged", "episode_returns", "improved"}
+)
 
 
 class Learning(Protocol):

@@ -30,6 +30,7 @@ SB3 = Package(
         "opencv-python-headless==4.13.0.92",
         "mujoco==4.0.0",
         "box2d==2.3.10",
+        "pygame==2.6.1",
     ),
 )
 SAMPLE_FACTORY = Package(
@@ -42,6 +43,7 @@ SAMPLE_FACTORY = Package(
         "opencv-python==4.11.0.86",
         "mujoco==2.3.7",
         "box2d==2.3.10",
+        "pygame==2.6.1",
     ),
     rom=True,
 )
@@ -54,7 +56,6 @@ RLLIB = Package(
         "numpy==2.4.6",
         "opencv-python-headless==4.13.0.92",
         "mujoco==3.3.7",
-        "box2d==2.3.10",
     ),
     environ={"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"},
 )
@@ -71,6 +72,7 @@ CLEANRL = Package(
         "opencv-python==4.11.0.86",
         "mujoco==2.3.7",
         "box2d==2.3.10",
+        "pygame==2.6.1",
         "tensorboard==2.20.0",
     ),
     rom=True,

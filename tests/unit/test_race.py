@@ -176,6 +176,23 @@ def test_what_is_finished_is_not_run_again_and_what_failed_is(
     assert len(json.loads((tmp_path / "all.json").read_text())["results"]) == 3
 
 
+OUTCOME = {"reached": True, "ended": "threshold", "seconds": 5.0, "agent_steps": 7, "score": 9.0, "version": "1"}
+
+
+@pytest.mark.parametrize(("written", "ended"), [(json.dumps(OUTCOME), "threshold"), ("", "failure")])
+def test_an_outcome_stands_if_a_package_crashes_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, written: str, ended: str
+) -> None:
+    def run_child(_command: Any, log: Path, *_: Any) -> str:
+        log.write_text(f"{written}\nterminate called\n")
+        raise PeerFailed("killed by SIGABRT")
+
+    monkeypatch.setattr(race, "prepare", lambda *_: Path("python"))
+    monkeypatch.setattr(race, "run_child", run_child)
+    plan = race.Plan((1,), ("sb3",), 9.0, tmp_path, tmp_path, cleanrl=None, fresh=False, machine=HERE, commit=None)
+    assert [each.ended for each in race.race(CARTPOLE, plan)] == [ended]
+
+
 def test_wrong_flags_and_outcomes_are_refused(tmp_path: Path) -> None:
     assert pick("--tasks", "pong, cartpole", tuple(TASKS)) == ["cartpole", "pong"]
     for text in ("", "tetris"):

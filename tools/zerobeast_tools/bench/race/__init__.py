@@ -22,11 +22,12 @@ from zerobeast_tools.bench.machine import describe_machine
 from zerobeast_tools.bench.options import emit
 from zerobeast_tools.bench.peers import MARGIN_S, RUNNERS
 from zerobeast_tools.bench.peers.installation import prepare
-from zerobeast_tools.bench.peers.process import run_child
+from zerobeast_tools.bench.peers.process import PeerFailed, run_child
 from zerobeast_tools.bench.race.field import NAMES, TASKS, Entry, Task, pick
 from zerobeast_tools.bench.race.ours import race_ours
 from zerobeast_tools.bench.race.results import (
     Result,
+    find_outcome,
     limit_of_others,
     load_result,
     parse_outcome,
@@ -161,4 +162,9 @@ def _race_peer(task: Task, entry: Entry, seed: int, limit_s: float, log: Path, p
         command += [f"--{name}={value}" for name, value in terms.items()]
         command += [f"--started={time.monotonic()}", *(["--", *theirs] if script else [])]
         environ, hard_s = {**entry.package.environ, "TMPDIR": folder}, HARD_FACTOR * limit_s + MARGIN_S
-        return parse_outcome(run_child(command, log, hard_s, environ, Path(folder)))
+        try:
+            return parse_outcome(run_child(command, log, hard_s, environ, Path(folder)))
+        except PeerFailed:
+            if log.exists() and (found := find_outcome(log.read_text(errors="replace"))):
+                return found  # it failed afterwards: some packages crash or hang while they clear up
+            raise

@@ -78,17 +78,20 @@ def limit_of_others(ours: Sequence[Result], most_s: float) -> float:
     return min(most_s, LIMIT_FACTOR * median(each.cost[0] for each in ours)) if ours else most_s
 
 
-def parse_outcome(output: str) -> dict[str, Any]:
-    """Find the outcome in what a runner wrote; packages write much else, before and after.
-
-    Raises:
-      BeastError: there is none.
-    """
+def find_outcome(output: str) -> dict[str, Any] | None:
+    """The outcome in what a runner wrote; packages write much else, before and after."""
     for line in reversed(output.splitlines()):
         if line.startswith('{"reached"'):
             found: dict[str, Any] = json.loads(line)
             return {name: found.get(name) for name in ("ended", "seconds", "agent_steps", "score", "version")}
-    raise BeastError("it ended without an outcome")
+    return None
+
+
+def parse_outcome(output: str) -> dict[str, Any]:
+    """The same. Raises BeastError if there is none."""
+    if (found := find_outcome(output)) is None:
+        raise BeastError("it ended without an outcome")
+    return found
 
 
 def table(results: Sequence[Result], notes: Sequence[str] = ()) -> str:

@@ -10,6 +10,7 @@ COMMANDS = {
     "train": "steady training rate of the real system, relative to that limit",
     "compare": "training speed of different settings or of two commits, in alternating runs",
     "peers": "the same task with other packages and with this one, one after the other",
+    "race": "wall time until a greedy score with other packages and with this one, one after the other",
     "digits": "check that this tree and another commit learn bit-identical weights",
     "stale": "learning curves with policy_lag and batch reuse, in one process per seed",
     "latency": "training rate with added network latency to the broker",

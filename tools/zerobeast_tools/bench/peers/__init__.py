@@ -73,10 +73,10 @@ def main(argv: list[str]) -> int:
 def measure_peer(peer: Peer, root: Path, warmup_s: float, seconds: float) -> Row:
     """Train with a peer in its own virtual environment in `root`; an error becomes the row's failure."""
     try:
-        python, (script, *arguments) = prepare(peer, root), peer.runner.split()
+        python, (script, *arguments) = prepare(peer.package, root), peer.runner.split()
         command = [str(python), str(RUNNERS / script), *arguments, f"--warmup={warmup_s}", f"--seconds={seconds}"]
         with tempfile.TemporaryDirectory(prefix="beast-peer-", ignore_cleanup_errors=True) as folder:
-            environ, limit_s = {**peer.environ, "TMPDIR": folder}, warmup_s + seconds + MARGIN_S
+            environ, limit_s = {**peer.package.environ, "TMPDIR": folder}, warmup_s + seconds + MARGIN_S
             output = run_child(command, root / f"{peer.name}.log", limit_s, environ, Path(folder))
         rate, version = parse_line(output)
     except PeerFailed as error:

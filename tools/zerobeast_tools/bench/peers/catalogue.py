@@ -11,21 +11,91 @@ TORCH = "torch==2.13.0"  #: installed first, so that every peer computes with th
 ROM_SOURCE = "ale-py==0.12.1"  #: its wheel carries the ROMs; older releases fetch them while they are installed
 
 
+class Package(NamedTuple):
+    """A public package in its virtual environment, which all works and races share."""
+
+    name: str  #: also that of its virtual environment
+    packages: tuple[str, ...]  #: installed besides torch, its own package first; all versions exact
+    environ: Mapping[str, str] = MappingProxyType({})  #: environment variables for its processes
+    rom: bool = False  #: whether its emulator has to be given Pong's ROM
+
+
+SB3 = Package(
+    name="sb3",
+    packages=(
+        "stable-baselines3==2.9.2",
+        "gymnasium[mujoco]==1.4.0",
+        "ale-py==0.12.1",
+        "numpy==2.4.6",
+        "opencv-python-headless==4.13.0.92",
+        "mujoco==4.0.0",
+        "box2d==2.3.10",
+        "pygame==2.6.1",
+    ),
+)
+SAMPLE_FACTORY = Package(
+    name="sample-factory",
+    packages=(
+        "sample-factory==2.1.1",
+        "gymnasium[atari,mujoco]==0.29.1",
+        "ale-py==0.8.1",
+        "numpy==1.26.4",
+        "opencv-python==4.11.0.86",
+        "mujoco==2.3.7",
+        "box2d==2.3.10",
+        "pygame==2.6.1",
+    ),
+    rom=True,
+)
+RLLIB = Package(
+    name="rllib",
+    packages=(
+        "ray[rllib]==2.60.0",
+        "gymnasium[mujoco]==1.2.2",
+        "ale-py==0.12.1",
+        "numpy==2.4.6",
+        "opencv-python-headless==4.13.0.92",
+        "mujoco==3.3.7",
+    ),
+    environ={"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"},
+)
+#: what its scripts import; they themselves come from a checkout
+CLEANRL = Package(
+    name="cleanrl",
+    packages=(
+        "tyro==0.5.10",
+        "gymnasium[atari,mujoco]==0.29.1",
+        "gym==0.23.1",
+        "envpool==0.8.4",
+        "ale-py==0.8.1",
+        "numpy==1.26.4",
+        "opencv-python==4.11.0.86",
+        "mujoco==2.3.7",
+        "box2d==2.3.10",
+        "pygame==2.6.1",
+        "tensorboard==2.20.0",
+    ),
+    rom=True,
+)
+
+
 class Peer(NamedTuple):
     """A public package that does the same work."""
 
-    name: str  #: for `--only`; also the name of its virtual environment, which all works share
+    package: Package
     settings: str  #: shown in its row; for `pong` the fastest of several on two cores, for other works not searched
-    packages: tuple[str, ...]  #: in its virtual environment besides torch, its own package first; all versions exact
     runner: str  #: the script in `runners/` that trains with it, and arguments
     goal: float  #: for the ratio of our rate to its rate
-    environ: Mapping[str, str] = MappingProxyType({})  #: environment variables for its process
-    rom: bool = False  #: whether its emulator has to be given Pong's ROM
+
+    @property
+    def name(self) -> str:
+        """For `--only`."""
+        return self.package.name
 
     @property
     def version(self) -> str:
         """Version of its package, for the row of a peer that does not run."""
-        return self.packages[0].partition("==")[2]
+        return self.package.packages[0].partition("==")[2]
 
 
 class Work(NamedTuple):
@@ -41,48 +111,10 @@ class Work(NamedTuple):
         return next(peer for peer in self.peers if peer.name == name)
 
 
-def _sb3(settings: str, runner: str, goal: float) -> Peer:
-    packages = (
-        "stable-baselines3==2.9.2",
-        "gymnasium[mujoco]==1.4.0",
-        "ale-py==0.12.1",
-        "numpy==2.4.6",
-        "opencv-python-headless==4.13.0.92",
-        "mujoco==4.0.0",
-    )
-    return Peer("sb3", settings, packages, runner, goal)
-
-
 _PONG_PEERS = (
-    _sb3("A2C, 16 envs in one process", "sb3.py a2c", goal=3.0),
-    Peer(
-        name="sample-factory",
-        settings="APPO, asynchronous, 2 workers x 8 envs",
-        packages=(
-            "sample-factory==2.1.1",
-            "gymnasium[atari]==0.29.1",
-            "ale-py==0.8.1",
-            "numpy==1.26.4",
-            "opencv-python==4.11.0.86",
-        ),
-        runner="sample_factory_appo.py",
-        goal=3.0,
-        rom=True,
-    ),
-    Peer(
-        name="rllib",
-        settings="IMPALA, 1 runner x 16 envs, OMP_NUM_THREADS=1",
-        packages=(
-            "ray[rllib]==2.60.0",
-            "gymnasium==1.2.2",
-            "ale-py==0.12.1",
-            "numpy==2.4.6",
-            "opencv-python-headless==4.13.0.92",
-        ),
-        runner="rllib_impala.py",
-        goal=4.0,
-        environ={"OMP_NUM_THREADS": "1", "RAY_USAGE_STATS_ENABLED": "0"},
-    ),
+    Peer(SB3, "A2C, 16 envs in one process", "sb3.py a2c", goal=3.0),
+    Peer(SAMPLE_FACTORY, "APPO, asynchronous, 2 workers x 8 envs", "sample_factory_appo.py", goal=3.0),
+    Peer(RLLIB, "IMPALA, 1 runner x 16 envs, OMP_NUM_THREADS=1", "rllib_impala.py", goal=4.0),
 )
 #: 8 uniform samples for each agent step; random actions end early, since most steps of a long run need inference
 _DQN_FLAGS = """
@@ -106,13 +138,13 @@ _WORKS = (
         name="dqn",
         what="Pong by DQN, 8 samples from the replay for each step",
         flags=tuple(_DQN_FLAGS.split()),
-        peers=(_sb3("DQN, 8 envs in one process", "sb3.py dqn", goal=1.5),),
+        peers=(Peer(SB3, "DQN, 8 envs in one process", "sb3.py dqn", goal=1.5),),
     ),
     Work(
         name="sac",
         what="HalfCheetah-v5 by SAC, 256 samples from the replay for each step",
         flags=tuple(_SAC_FLAGS.split()),
-        peers=(_sb3("SAC, 8 envs in one process", "sb3.py sac", goal=1.5),),
+        peers=(Peer(SB3, "SAC, 8 envs in one process", "sb3.py sac", goal=1.5),),
     ),
 )
 WORKS = {work.name: work for work in _WORKS}

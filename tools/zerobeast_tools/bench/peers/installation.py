@@ -1,4 +1,4 @@
-"""A virtual environment for each peer, made once: their pins contradict one another and ours."""
+"""A virtual environment for each package of others, made once: their pins contradict one another and ours."""
 
 import shutil
 import sys
@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 from zerobeast.common.process.terminal import write
-from zerobeast_tools.bench.peers.catalogue import ROM_SOURCE, TORCH, Peer
+from zerobeast_tools.bench.peers.catalogue import ROM_SOURCE, TORCH, Package
 from zerobeast_tools.bench.peers.process import PeerFailed, run_child
 
 INSTALL_LIMIT_S = 3600.0  #: of one pip command; a slow line and a compiler need their time
@@ -14,26 +14,26 @@ READY = ".ready"  #: file in the virtual environment that lists what was install
 ROM = Path("ale_py/roms/pong.bin")
 
 
-def prepare(peer: Peer, root: Path) -> Path:
-    """Make the peer's virtual environment if it is missing or made of other versions; returns its interpreter.
+def prepare(package: Package, root: Path) -> Path:
+    """Make the package's virtual environment if it is missing or made of other versions; returns its interpreter.
 
     Raises:
       PeerFailed: something could not be installed.
     """
-    venv = root / peer.name
+    venv = root / package.name
     python = venv / "bin" / "python"
     ready = venv / READY
-    made_of = "\n".join([TORCH, *peer.packages, *([ROM_SOURCE] if peer.rom else [])]) + "\n"
+    made_of = "\n".join([TORCH, *package.packages, *([ROM_SOURCE] if package.rom else [])]) + "\n"
     if ready.exists() and ready.read_text() == made_of:
         return python
-    write(f"{peer.name}: installing {peer.packages[0]} into {venv}; this takes minutes, once", sys.stderr)
+    write(f"{package.name}: installing {package.packages[0]} into {venv}; this takes minutes, once", sys.stderr)
     root.mkdir(parents=True, exist_ok=True)
-    log = root / f"{peer.name}-install.log"
+    log = root / f"{package.name}-install.log"
     try:
         run_child([sys.executable, "-m", "venv", "--clear", str(venv)], log, INSTALL_LIMIT_S)
         _pip(python, log, TORCH)
-        _pip(python, log, TORCH, *peer.packages)
-        if peer.rom:
+        _pip(python, log, TORCH, *package.packages)
+        if package.rom:
             _copy_rom(python, log, venv)
     except PeerFailed as error:
         raise PeerFailed(f"cannot be installed: {error}") from error

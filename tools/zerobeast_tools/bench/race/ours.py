@@ -55,7 +55,7 @@ def race_ours(task: Task, seed: int, eval_seed: int, limit_s: float, log: Path) 
         process = subprocess.Popen(line, env=environ, cwd=folder, **streams)
         try:
             learner_s = 0.0
-            while process.poll() is None and learner_s < limit_s and not _reached(run, task):
+            while process.poll() is None and learner_s < limit_s and not _has_reached(run, task):
                 time.sleep(LOOK_S)  # perhaps until long after the last step, since policies wait to be evaluated
                 if learner_s := _learner_s(run):  # a page is late by what it waited for: the earliest start is the best
                     startup_s = min(startup_s, time.monotonic() - started - learner_s)
@@ -86,7 +86,7 @@ def judge(rows: Sequence[Row], task: Task, startup_s: float, limit_s: float, *, 
     return {**found, "score": score, "version": __version__}
 
 
-def _reached(run: Path, task: Task) -> bool:
+def _has_reached(run: Path, task: Task) -> bool:
     return any(row["mean_return"] >= task.threshold for row in read_evaluations(run))
 
 

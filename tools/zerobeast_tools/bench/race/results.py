@@ -119,14 +119,14 @@ def _cells(runs: Sequence[Result]) -> tuple[str, ...]:
     missed = sorted((run for run in runs if run.ended != "threshold"), key=lambda run: run.seconds)
     return (
         *(first.task, name, first.settings),
-        f"{middle:,.0f}" if middle < math.inf else _missed(missed[-1]),
-        f"{worst:,.0f}" if worst < math.inf else _missed(missed[-1]),
+        f"{middle:,.0f}" if middle < math.inf else _describe_miss(missed[-1]),
+        f"{worst:,.0f}" if worst < math.inf else _describe_miss(missed[-1]),
         f"{median(steps):,.0f}" if middle < math.inf else "",
         ", ".join(f"{run.seconds:,.0f}" if run.ended == "threshold" else "-" for run in runs),
     )
 
 
-def _missed(run: Result) -> str:
+def _describe_miss(run: Result) -> str:
     return f"not within {run.seconds:,.0f} s" + (f", {run.agent_steps:,} steps" if run.ended == "script" else "")
 
 

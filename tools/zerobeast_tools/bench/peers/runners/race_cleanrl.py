@@ -35,14 +35,14 @@ class Judge:
         self.make_env: Callable[[], Any] | None = None  #: as the script makes each of its own
         self.train_envs: Any = None
 
-    def stepped(self, number: int) -> None:
+    def count_steps(self, number: int) -> None:
         """Environments were stepped. Raises RaceOver at the end of the race."""
         self.agent_steps += number
         if self.referee.saw(self.agent_steps, self._play):
             raise RaceOver
 
     def _play(self) -> float:
-        act = greedy(find_agent(sys._getframe()))
+        act = make_greedy(find_agent(sys._getframe()))
         assert self.make_env is not None, "the script has made its environments"
         env = self.make_env()
         try:
@@ -62,7 +62,7 @@ def find_agent(frame: FrameType | None) -> Any:
     raise LookupError(f"the script has no variable {' or '.join(AGENTS)}")
 
 
-def greedy(agent: Any) -> Callable[[Any], Any]:
+def make_greedy(agent: Any) -> Callable[[Any], Any]:
     """An observation -> the most likely or best action, or the mean one."""
 
     def act(observation: Any) -> Any:
@@ -106,9 +106,9 @@ def watch_gymnasium(judge: Judge) -> None:
             judge.make_env, judge.train_envs = next(iter(env_fns)), self
 
         def step(self, actions: Any) -> Any:
-            stepped = super().step(actions)
-            judge.stepped(self.num_envs)
-            return stepped
+            found = super().step(actions)
+            judge.count_steps(self.num_envs)
+            return found
 
     setattr(gymnasium.vector, "SyncVectorEnv", Watched)  # noqa: B010 - a type checker refuses another class
 
@@ -120,20 +120,20 @@ def watch_envpool(judge: Judge) -> None:
     make = envpool.make
     whole = {"num_envs": 1, "episodic_life": False, "reward_clip": False, "seed": judge.referee.terms.eval_seed}
 
-    def watched(env_id: str, **named: Any) -> Any:
+    def make_watched(env_id: str, **named: Any) -> Any:
         envs = make(env_id, **named)
         step = envs.step
 
-        def stepped(*args: Any) -> Any:
+        def step_and_count(*args: Any) -> Any:
             found = step(*args)
-            judge.stepped(named["num_envs"])
+            judge.count_steps(named["num_envs"])
             return found
 
-        envs.step = stepped
+        envs.step = step_and_count
         judge.make_env = lambda: One(make(env_id, **{**named, **whole}))
         return envs
 
-    setattr(envpool, "make", watched)  # noqa: B010 - likewise
+    setattr(envpool, "make", make_watched)  # noqa: B010 - likewise
 
 
 class One:

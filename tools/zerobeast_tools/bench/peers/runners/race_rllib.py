@@ -74,7 +74,7 @@ def halfcheetah() -> Any:
 CONFIGS = {"CartPole-v1": cartpole, "PongNoFrameskip-v4": pong, "HalfCheetah-v5": halfcheetah}
 
 
-def greedy(algorithm: Any, space: Any) -> Callable[[Any], Any]:
+def make_greedy(algorithm: Any, space: Any) -> Callable[[Any], Any]:
     """An observation -> the most likely action, or the mode, as the newest weights give it."""
     algorithm.env_runner_group.sync_weights(from_worker_or_learner_group=algorithm.learner_group, inference_only=True)
     module = algorithm.get_module()
@@ -100,7 +100,7 @@ def main() -> None:
     algorithm, env = config.build_algo(), make_env(terms.env)
 
     def play() -> float:
-        return float(play_whole(env, greedy(algorithm, env.action_space), terms))
+        return float(play_whole(env, make_greedy(algorithm, env.action_space), terms))
 
     while not referee.saw(int(algorithm.train()["num_env_steps_sampled_lifetime"]), play):
         pass

@@ -126,14 +126,20 @@ def test_the_note_names_every_commit_and_day() -> None:
 
 def test_a_result_stands_on_its_machine_alone(tmp_path: Path) -> None:
     path = race.result_path(tmp_path, "cartpole", "sb3", 1)
-    assert load_result(path, HERE) is None
+    assert load_result(path, HERE, 9.0) is None
     save_result(path, result(5.0))
-    assert load_result(path, HERE) == result(5.0)
+    assert load_result(path, HERE, 9.0) == result(5.0)
     with refuses(str(path), value=HERE):
-        load_result(path, HERE | {"cores": 4.0})
+        load_result(path, HERE | {"cores": 4.0}, 9.0)
     path.write_text(json.dumps({"frob": 1}))
     with refuses(str(path)):
-        load_result(path, HERE)
+        load_result(path, HERE, 9.0)
+
+
+def test_a_run_that_was_stopped_stands_for_no_longer_limit(tmp_path: Path) -> None:
+    path, stopped = tmp_path / "sb3-1.json", result(5.0, ended="limit")
+    save_result(path, stopped)
+    assert [load_result(path, HERE, limit_s) for limit_s in (4.0, 5.0, 6.0)] == [stopped, stopped, None]
 
 
 def test_what_is_finished_is_not_run_again_and_what_failed_is(
@@ -198,8 +204,14 @@ def test_wrong_flags_and_outcomes_are_refused(tmp_path: Path) -> None:
     for text in ("", "tetris"):
         with refuses("--tasks", value=text):
             pick("--tasks", text, tuple(TASKS))
-    with refuses("--seeds"):
-        race.main(["--seeds", "one"])
+    for seeds in ("one", "-1", "1,1", ""):
+        with refuses("--seeds", value=seeds):
+            race.main([f"--seeds={seeds}"])
+    for limit in ("nan", "-3"):
+        with pytest.raises(BeastError, match="--limit"):
+            race.main([f"--limit={limit}"])
+    with refuses("--only", value="cleanrl-ppo"):
+        race.main(["--only", "cleanrl-ppo"])
     with refuses("--cleanrl", value=str(tmp_path)):
         race.main(["--cleanrl", str(tmp_path)])
     with pytest.raises(BeastError):

@@ -9,6 +9,16 @@ from zerobeast.common.errors import ConfigError
 OWN_NAME = "zerobeast"
 TORCH = "torch==2.13.0"  #: installed first, so that every peer computes with the build that this machine keeps
 ROM_SOURCE = "ale-py==0.12.1"  #: its wheel carries the ROMs; older releases fetch them while they are installed
+#: the last environments with which packages work that need a gymnasium before 1.0
+OLD_GYMNASIUM = (
+    "gymnasium[atari,mujoco]==0.29.1",
+    "ale-py==0.8.1",
+    "numpy==1.26.4",
+    "opencv-python==4.11.0.86",
+    "mujoco==2.3.7",
+    "box2d==2.3.10",
+    "pygame==2.6.1",
+)
 
 
 class Package(NamedTuple):
@@ -37,13 +47,7 @@ SAMPLE_FACTORY = Package(
     name="sample-factory",
     packages=(
         "sample-factory==2.1.1",
-        "gymnasium[atari,mujoco]==0.29.1",
-        "ale-py==0.8.1",
-        "numpy==1.26.4",
-        "opencv-python==4.11.0.86",
-        "mujoco==2.3.7",
-        "box2d==2.3.10",
-        "pygame==2.6.1",
+        *OLD_GYMNASIUM,
     ),
     rom=True,
 )
@@ -64,15 +68,9 @@ CLEANRL = Package(
     name="cleanrl",
     packages=(
         "tyro==0.5.10",
-        "gymnasium[atari,mujoco]==0.29.1",
+        *OLD_GYMNASIUM,
         "gym==0.23.1",
         "envpool==0.8.4",
-        "ale-py==0.8.1",
-        "numpy==1.26.4",
-        "opencv-python==4.11.0.86",
-        "mujoco==2.3.7",
-        "box2d==2.3.10",
-        "pygame==2.6.1",
         "tensorboard==2.20.0",
     ),
     rom=True,

@@ -21,6 +21,7 @@ from zerobeast.common.process.terminal import write
 from zerobeast_tools.bench.machine import describe_machine
 from zerobeast_tools.bench.options import emit
 from zerobeast_tools.bench.peers import MARGIN_S, RUNNERS
+from zerobeast_tools.bench.peers.catalogue import CLEANRL
 from zerobeast_tools.bench.peers.installation import prepare
 from zerobeast_tools.bench.peers.process import PeerFailed, run_child
 from zerobeast_tools.bench.race.field import NAMES, TASKS, Entry, Task, pick
@@ -66,7 +67,7 @@ def main(argv: list[str]) -> int:
     plan = _plan(options)
     results = [result for task in tasks for result in race(task, plan)]
     notes = [f"{plan.machine['cpu']}, {plan.machine['cores']:g} cores; {when(results)}"]
-    if skipped := [name for name in plan.only if name.startswith("cleanrl") and not plan.cleanrl]:
+    if skipped := [name for name in plan.only if name.startswith(CLEANRL.name) and not plan.cleanrl]:
         notes.append(f"{', '.join(skipped)}: left out without --cleanrl DIR, a checkout of github.com/vwxyzjn/cleanrl")
     details = {"machine": plan.machine, "commit": plan.commit, "results": [result._asdict() for result in results]}
     emit(details, table(results, notes), options.json)
@@ -78,8 +79,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tasks", help=f"some of {','.join(TASKS)}; default: all")
     parser.add_argument("--only", help=f"some of {','.join(NAMES)}; default: all")
     parser.add_argument("--seeds", default="1,2,3", help="with commas; default %(default)s")
-    meaning = "seconds that a run may take, even if three times our median is more; default %(default)g"
-    parser.add_argument("--limit", type=float, default=21_600.0, help=meaning)
+    meaning = "seconds that a run may take, even if three times our median is more; default %(default)s"
+    parser.add_argument("--limit", type=commands.parse_positive, default=21_600, help=meaning)
     parser.add_argument("--cleanrl", type=Path, help="a checkout of CleanRL; without it, its scripts are left out")
     default = Path(run_files.ROOT) / "race"
     parser.add_argument("--root", type=Path, default=default, help="folder of the results; default %(default)s")
@@ -91,10 +92,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _plan(options: argparse.Namespace) -> Plan:
-    try:
-        seeds = tuple(int(each) for each in options.seeds.split(","))
-    except ValueError as error:
-        raise ConfigError(path="--seeds", value=options.seeds, expected="numbers with commas between them") from error
+    texts = [each.strip() for each in options.seeds.split(",")]
+    seeds = tuple(int(each) for each in texts if each.isdecimal())
+    if len(set(seeds)) < len(texts):
+        expected = "different whole numbers, at least 0, with commas between them"
+        raise ConfigError(path="--seeds", value=options.seeds, expected=expected)
     if options.cleanrl and not (options.cleanrl / "cleanrl" / "ppo.py").is_file():
         raise ConfigError(path="--cleanrl", value=str(options.cleanrl), expected="a folder with cleanrl/ppo.py")
     found = describe_machine()
@@ -102,6 +104,8 @@ def _plan(options: argparse.Namespace) -> Plan:
     cleanrl = options.cleanrl and options.cleanrl.expanduser().resolve()
     machine = {name: found[name] for name in ("cpu", "cores")}
     only = tuple(pick("--only", options.only, NAMES))
+    if not options.cleanrl and all(name.startswith(CLEANRL.name) for name in only):
+        raise ConfigError(path="--only", value=options.only, expected="--cleanrl DIR as well, a checkout of CleanRL")
     return Plan(seeds, only, options.limit, *folders, cleanrl, options.fresh, machine, found["commit"])
 
 
@@ -113,7 +117,7 @@ def race(task: Task, plan: Plan) -> Iterator[Result]:
         limit_s = plan.most_s if entry.package is None else limit_of_others(ours, plan.most_s)
         for seed in plan.seeds:
             path = result_path(plan.root, task.name, entry.name, seed)
-            result = None if plan.fresh else load_result(path, plan.machine)
+            result = None if plan.fresh else load_result(path, plan.machine, limit_s)
             if result is None:
                 result = _run(task, entry, seed, limit_s, plan)
                 if result.ended != "failure":

@@ -10,7 +10,7 @@ class Entry(NamedTuple):
     """Somebody who takes part in a task."""
 
     name: str  #: for `--only`
-    settings: str  #: shown in its row
+    settings: str  #: shown in its row; ours: the algorithm
     package: Package | None = None  #: None: ours
     runner: str = ""  #: the script in `peers/runners/`, and its arguments
     script: str = ""  #: of CleanRL: its path in a checkout, and its arguments

@@ -43,8 +43,8 @@ def result_path(root: Path, task: str, competitor: str, seed: int) -> Path:
     return root / task / f"{competitor}-{seed}.json"
 
 
-def load_result(path: Path, machine: dict[str, Any]) -> Result | None:
-    """The result that is kept in a file; None if there is none.
+def load_result(path: Path, machine: dict[str, Any], limit_s: float) -> Result | None:
+    """The result that is kept in a file; None if there is none, or of a run that was stopped before `limit_s`.
 
     Raises:
       ConfigError: the file is of another machine, or is no result.
@@ -64,7 +64,7 @@ def load_result(path: Path, machine: dict[str, Any]) -> Result | None:
             expected=f"a result of this machine, {machine}, or another --root, or --fresh",
             cause="times of two machines cannot be compared",
         )
-    return found
+    return None if found.ended == "limit" and found.seconds < limit_s else found
 
 
 def save_result(path: Path, result: Result) -> None:

@@ -9,7 +9,7 @@ from tests.helpers import ROOT
 from zerobeast.common.config.load import LoadedSettings, resolve_flags
 from zerobeast.common.config.settings_table import TREE
 from zerobeast.common.settings.facts import facts_of
-from zerobeast.plan import machine, spaces
+from zerobeast.plan import machine, placement, spaces
 from zerobeast.plan.machine import choose_groups, fit_machine
 from zerobeast.plan.spaces import fetch_step_s
 
@@ -48,6 +48,22 @@ def test_a_new_run_has_groups_that_fit_unless_a_number_is_given(monkeypatch: pyt
     found = fit_machine(resolved(f"{PONG} --broker.device cpu {given}"))
     assert ((found.config.actor.env_groups, found.config.actor.envs_per_group) == (8, 4)) == (not given)
     assert found.origins.get("actor.envs_per_group", "").startswith("chosen for 16 cores") == (not given)
+
+
+@pytest.mark.parametrize("gpu", [True, False])
+def test_a_run_with_a_gpu_keeps_the_numbers_of_its_preset(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, gpu: bool
+) -> None:
+    drivers = tmp_path / "gpus"
+    drivers.mkdir()
+    if gpu:
+        (drivers / "0000:01:00.0").mkdir()
+    monkeypatch.setattr(placement, "NVIDIA", drivers)
+    monkeypatch.setattr(machine, "fetch_step_s", lambda _config: 8e-4)
+    loaded = resolved(PONG)
+    for cores in (4.0, 8.0, 16.0, 64.0):
+        monkeypatch.setattr(machine, "cores", lambda cores=cores: cores)
+        assert (fit_machine(loaded) is loaded) == (gpu or cores == 4.0)
 
 
 def test_the_page_lists_what_keeps_the_numbers() -> None:

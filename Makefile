@@ -76,7 +76,7 @@ $(READY): pyproject.toml tools/pyproject.toml constraints.txt deploy/setup
 	@touch $@
 
 $(DEV): pyproject.toml tools/pyproject.toml constraints.txt deploy/setup
-	@deploy/setup $(VENV) dev
+	@deploy/setup $(VENV) all dev
 	@touch $(READY) $@
 
 clean:

@@ -1,17 +1,17 @@
-"""Packages that only some installations have, and the extra that installs each."""
+"""Packages that only some installations have, and the extra that installs each, as the metadata of ours declare it.
 
-#: by extra
-PACKAGES = {
-    "torch": ["torch"],
-    "learner": ["tensorboard", "zstandard"],
-    "envserver": ["gymnasium", "ale_py"],
-    "cli": ["rich", "psutil", "scipy"],
-    "plot": ["matplotlib"],
-    "video": ["av", "PIL"],
-    "export": ["safetensors", "onnx", "onnxscript", "onnx_ir", "onnxruntime"],
-    **{name: [name] for name in ("minatar", "minigrid", "pettingzoo", "envpool", "trackio", "wandb")},
-}
-EXTRAS = {package: extra for extra, packages in PACKAGES.items() for package in packages}
+Their home is `project.optional-dependencies` in pyproject.toml.
+"""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib.metadata import PackageNotFoundError, distribution, requires
+
+PRODUCT = "zerobeast"
+#: modules whose packages have other names, which differ by more than case and - for _
+PACKAGES_OF_MODULES = {"PIL": "pillow", "pygame": "pygame-ce"}
+_REQUIREMENT = re.compile(r"([\w.-]+)\s*(?:\[([^]]*)\])?(?:.*extra == ['\"]([\w.-]+)['\"])?")
 
 
 def how_to_install(error: ModuleNotFoundError) -> str:
@@ -20,6 +20,57 @@ def how_to_install(error: ModuleNotFoundError) -> str:
     Raises:
       ModuleNotFoundError: `error` itself, if no extra installs the package: the installation is broken.
     """
-    if error.name not in EXTRAS:
+    if not (extra := extra_of(error.name)):
         raise error
-    return f"{error.name} is not installed: pip install 'zerobeast[{EXTRAS[error.name]}]'"
+    return f"{error.name} is not installed: pip install '{PRODUCT}[{extra}]'"
+
+
+def extra_of(module: str | None) -> str | None:
+    """The first extra that installs a module's package; None if there is none, or ours is not installed either."""
+    names = {_normalise(module), PACKAGES_OF_MODULES.get(module, "")} if module else set()
+    return next((extra for extra, packages in packages_of_extras().items() if names & packages), None)
+
+
+@cache
+def packages_of_extras() -> dict[str, frozenset[str]]:
+    """The packages of each extra, in lower case with -: its own, and what an extra of an installed one of them adds.
+
+    An extra that is made of others has what these have not, and is left out if that is nothing.
+    """
+    found: dict[str, set[str]] = {}
+    for package, of_package, extra in _requirements(PRODUCT):
+        if extra and package != PRODUCT:
+            found.setdefault(extra, set()).update({package}, _added(package, of_package))
+    return {extra: frozenset(packages) for extra, packages in found.items()}
+
+
+def missing_of(extra: str) -> list[str]:
+    """Packages of an extra that are not installed, by name."""
+    return sorted(package for package in packages_of_extras()[extra] if not is_installed(package))
+
+
+def is_installed(package: str) -> bool:
+    try:
+        distribution(package)
+    except PackageNotFoundError:
+        return False
+    return True
+
+
+def _added(package: str, extras: list[str]) -> Iterator[str]:
+    """What the extras of a package add, if it is installed: which Python it is for does not matter here."""
+    return (needed for needed, _, extra in _requirements(package) if extra in extras)
+
+
+def _requirements(package: str) -> Iterator[tuple[str, list[str], str | None]]:
+    """Name, extras and the extra that asks for it, of each requirement of an installed package."""
+    try:
+        texts = requires(package) or []
+    except PackageNotFoundError:
+        return
+    for name, extras, asking in (found.groups() for text in texts if (found := _REQUIREMENT.match(text))):
+        yield _normalise(name), [each.strip() for each in (extras or "").split(",")], asking
+
+
+def _normalise(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

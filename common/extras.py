@@ -3,7 +3,9 @@
 Their home is `project.optional-dependencies` in pyproject.toml.
 """
 
+import operator
 import re
+import sys
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, requires
@@ -11,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, distribution, requires
 PRODUCT = "zerobeast"
 #: modules whose packages have other names, which differ by more than case and - for _
 PACKAGES_OF_MODULES = {"PIL": "pillow", "pygame": "pygame-ce"}
+_COMPARISONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _REQUIREMENT = re.compile(r"([\w.-]+)\s*(?:\[([^]]*)\])?(?:.*extra == ['\"]([\w.-]+)['\"])?")
 
 
@@ -58,18 +61,24 @@ def is_installed(package: str) -> bool:
 
 
 def _added(package: str, extras: list[str]) -> Iterator[str]:
-    """What the extras of a package add, if it is installed: which Python it is for does not matter here."""
+    """What the extras of a package add, if it is installed."""
     return (needed for needed, _, extra in _requirements(package) if extra in extras)
 
 
 def _requirements(package: str) -> Iterator[tuple[str, list[str], str | None]]:
-    """Name, extras and the extra that asks for it, of each requirement of an installed package."""
+    """Name, extras and the extra that asks for it, of each requirement of an installed package on this Python."""
     try:
         texts = requires(package) or []
     except PackageNotFoundError:
         return
-    for name, extras, asking in (found.groups() for text in texts if (found := _REQUIREMENT.match(text))):
+    found = (_REQUIREMENT.match(text) for text in texts if _is_for_this_python(text))
+    for name, extras, asking in (each.groups() for each in found if each):
         yield _normalise(name), [each.strip() for each in (extras or "").split(",")], asking
+
+
+def _is_for_this_python(requirement: str) -> bool:
+    bounds = re.findall(r"python_version\s*([<>]=?)\s*['\"](\d+)\.(\d+)", requirement)
+    return all(_COMPARISONS[sign](sys.version_info[:2], (int(major), int(minor))) for sign, major, minor in bounds)
 
 
 def _normalise(name: str) -> str:

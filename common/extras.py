@@ -17,34 +17,38 @@ _COMPARISONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": ope
 _REQUIREMENT = re.compile(r"([\w.-]+)\s*(?:\[([^]]*)\])?(?:.*extra == ['\"]([\w.-]+)['\"])?")
 
 
-def how_to_install(error: ModuleNotFoundError) -> str:
+def how_to_install(error: ModuleNotFoundError, preferred: str = "") -> str:
     """A sentence with what is missing and how to install it.
+
+    Args:
+      error: has the name of the module.
+      preferred: the extra to install, if it is one that brings the package.
 
     Raises:
       ModuleNotFoundError: `error` itself, if no extra installs the package: the installation is broken.
     """
-    if not (extra := extra_of(error.name)):
+    if not (extra := extra_of(error.name, preferred)):
         raise error
     return f"{error.name} is not installed: pip install '{PRODUCT}[{extra}]'"
 
 
-def extra_of(module: str | None) -> str | None:
-    """The first extra that installs a module's package; None if there is none, or ours is not installed either."""
+def extra_of(module: str | None, preferred: str = "") -> str | None:
+    """The extra that installs a module's package: the preferred one or else the first that does; None: there is none.
+
+    None of ours is known if our own package is not installed either.
+    """
     names = {_normalise(module), PACKAGES_OF_MODULES.get(module, "")} if module else set()
-    return next((extra for extra, packages in packages_of_extras().items() if names & packages), None)
+    found = [extra for extra, packages in packages_of_extras().items() if names & packages]
+    return preferred if preferred in found else next(iter(found), None)
 
 
 @cache
 def packages_of_extras() -> dict[str, frozenset[str]]:
-    """The packages of each extra, in lower case with -: its own, and what an extra of an installed one of them adds.
-
-    An extra that is made of others has what these have not, and is left out if that is nothing.
+    """The packages of each extra, in lower case with -: its own, those of extras that it is made of, and what an extra
+    of an installed package adds.
     """
-    found: dict[str, set[str]] = {}
-    for package, of_package, extra in _requirements(PRODUCT):
-        if extra and package != PRODUCT:
-            found.setdefault(extra, set()).update({package}, _added(package, of_package))
-    return {extra: frozenset(packages) for extra, packages in found.items()}
+    extras = dict.fromkeys(extra for _, _, extra in _requirements(PRODUCT) if extra)
+    return {extra: frozenset(_packages_of(PRODUCT, extra)) for extra in extras}
 
 
 def missing_of(extra: str) -> list[str]:
@@ -60,9 +64,12 @@ def is_installed(package: str) -> bool:
     return True
 
 
-def _added(package: str, extras: list[str]) -> Iterator[str]:
-    """What the extras of a package add, if it is installed."""
-    return (needed for needed, _, extra in _requirements(package) if extra in extras)
+def _packages_of(package: str, extra: str) -> Iterator[str]:
+    for needed, extras, asking in _requirements(package):
+        if asking == extra:
+            yield from () if needed == PRODUCT else (needed,)
+            for each in extras:
+                yield from _packages_of(needed, each)
 
 
 def _requirements(package: str) -> Iterator[tuple[str, list[str], str | None]]:

@@ -101,7 +101,7 @@ def _run_guarded(name: str, argv: list[str]) -> int:
     except BeastError as error:
         code, sentence = error.exit_code, str(error)
     except ModuleNotFoundError as error:
-        code, sentence = ConfigError.exit_code, how_to_install(error)
+        code, sentence = ConfigError.exit_code, how_to_install(error, "train")
     except KeyboardInterrupt:
         return 130
     mistakes = sentence.split("\n")

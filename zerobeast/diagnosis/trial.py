@@ -27,7 +27,7 @@ def try_run(seconds: float) -> Facts:
     except BeastError as error:
         return {"env": ENV, "error": str(error)}
     except ModuleNotFoundError as error:
-        return {"env": ENV, "error": how_to_install(error)}
+        return {"env": ENV, "error": how_to_install(error, "train")}
 
 
 def _train(root: str, seconds: float) -> Facts:

@@ -9,12 +9,21 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution, requires
+from typing import NamedTuple
 
 PRODUCT = "zerobeast"
 #: modules whose packages have other names, which differ by more than case and - for _
 PACKAGES_OF_MODULES = {"PIL": "pillow", "pygame": "pygame-ce"}
 _COMPARISONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _REQUIREMENT = re.compile(r"([\w.-]+)\s*(?:\[([^]]*)\])?(?:.*extra == ['\"]([\w.-]+)['\"])?")
+
+
+class Requirement(NamedTuple):
+    """A line of a package's metadata."""
+
+    package: str  #: in lower case with -
+    extras: list[str]  #: of the package
+    asking: str | None  #: the extra that asks for it; None: the package itself does
 
 
 def how_to_install(error: ModuleNotFoundError, preferred: str = "") -> str:
@@ -37,9 +46,14 @@ def extra_of(module: str | None, preferred: str = "") -> str | None:
 
     None of ours is known if our own package is not installed either.
     """
-    names = {_normalise(module), PACKAGES_OF_MODULES.get(module, "")} if module else set()
+    names = possible_packages(module or "")
     found = [extra for extra, packages in packages_of_extras().items() if names & packages]
     return preferred if preferred in found else next(iter(found), None)
+
+
+def possible_packages(module: str) -> set[str]:
+    """Names of the package that a module may be of, whether or not that is installed."""
+    return {normalise(module), PACKAGES_OF_MODULES.get(module, module)}
 
 
 @cache
@@ -47,8 +61,8 @@ def packages_of_extras() -> dict[str, frozenset[str]]:
     """The packages of each extra, in lower case with -: its own, those of extras that it is made of, and what an extra
     of an installed package adds.
     """
-    extras = dict.fromkeys(extra for _, _, extra in _requirements(PRODUCT) if extra)
-    return {extra: frozenset(_packages_of(PRODUCT, extra)) for extra in extras}
+    extras = dict.fromkeys(each.asking for each in _requirements(PRODUCT) if each.asking)
+    return {extra: frozenset(packages_of(PRODUCT, extra)) for extra in extras}
 
 
 def missing_of(extra: str) -> list[str]:
@@ -64,23 +78,27 @@ def is_installed(package: str) -> bool:
     return True
 
 
-def _packages_of(package: str, extra: str) -> Iterator[str]:
+def packages_of(package: str, extra: str) -> Iterator[str]:
+    """The packages that an extra of an installed package brings, by name in lower case with -."""
     for needed, extras, asking in _requirements(package):
         if asking == extra:
             yield from () if needed == PRODUCT else (needed,)
             for each in extras:
-                yield from _packages_of(needed, each)
+                yield from packages_of(needed, each)
 
 
-def _requirements(package: str) -> Iterator[tuple[str, list[str], str | None]]:
-    """Name, extras and the extra that asks for it, of each requirement of an installed package on this Python."""
+def _requirements(package: str) -> Iterator[Requirement]:
     try:
-        texts = requires(package) or []
+        yield from map(parse_requirement, filter(_is_for_this_python, requires(package) or []))
     except PackageNotFoundError:
         return
-    found = (_REQUIREMENT.match(text) for text in texts if _is_for_this_python(text))
-    for name, extras, asking in (each.groups() for each in found if each):
-        yield _normalise(name), [each.strip() for each in (extras or "").split(",")], asking
+
+
+def parse_requirement(text: str) -> Requirement:
+    """What a line of metadata asks for."""
+    found = _REQUIREMENT.match(text)
+    assert found, text
+    return Requirement(normalise(found[1]), [each.strip() for each in (found[2] or "").split(",")], found[3])
 
 
 def _is_for_this_python(requirement: str) -> bool:
@@ -88,5 +106,6 @@ def _is_for_this_python(requirement: str) -> bool:
     return all(_COMPARISONS[sign](sys.version_info[:2], (int(major), int(minor))) for sign, major, minor in bounds)
 
 
-def _normalise(name: str) -> str:
+def normalise(name: str) -> str:
+    """The name of a package in lower case with -, in which packages that are one and the same have one name."""
     return re.sub(r"[-_.]+", "-", name).lower()

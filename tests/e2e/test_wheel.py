@@ -78,6 +78,7 @@ def test_an_sdist_has_what_the_wheel_has_and_builds_the_same(wheel: Path, tmp_pa
     archives.check_same(archives.read_wheel(wheel), archives.read_wheel(rebuilt), "the wheel from the sdist")
 
 
+@pytest.mark.timeout(900)  # on two busy cores; ten commands load torch
 def test_the_first_page_works_in_an_empty_folder(venv: Path, tmp_path: Path) -> None:
     follow_page(venv / "bin", tmp_path, (ROOT / "README.md").read_text())
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from zerobeast import commands
 from zerobeast.common.errors import BeastError
 from zerobeast.common.process.terminal import write
-from zerobeast_tools.release import building, installed
+from zerobeast_tools.release import building, installation
 from zerobeast_tools.release.imports import check_imports
 from zerobeast_tools.release.version import check_version
 
@@ -54,14 +54,14 @@ def check(tree: Path, tag: str, place: Path, out: Path | None) -> Iterator[str]:
     building.run_module("twine", "check", "--strict", str(built.sdist), str(built.wheel))
     yield "an index would accept the metadata"
     constraints = tree / "constraints.txt"
-    programs = installed.install(built.wheel, constraints, place)
-    yield f"zerobeast[{installed.EXTRA}] is installed in an empty environment, and its packages fit each other"
+    programs = installation.install(built.wheel, constraints, place)
+    yield f"zerobeast[{installation.EXTRA}] is installed in an empty environment, and its packages fit each other"
     bill = place / "release" / BILL
-    installed.write_bill(programs, tree, bill)
+    installation.write_bill(programs, tree, bill)
     yield "the bill of materials is written"
-    installed.check_use(programs, (tree / "README.md").read_text(), place)
+    installation.check_use(programs, (tree / "README.md").read_text(), place)
     yield "the first page of README works"
-    installed.check_contracts(programs, constraints, place)
+    installation.check_contracts(programs, constraints, place)
     yield "the installed parts keep their contracts"
     if out:
         shutil.copytree(place / "release", out)

@@ -26,7 +26,7 @@ def check_imports(wheel: Path) -> None:
         (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
         lines = message_from_bytes(archive.read(metadata)).get_all("Requires-Dist", [])
         texts = {name: archive.read(name).decode() for name in names if name.endswith(".py")}
-    declared, homes = {PRODUCT, *_declared(lines)}, packages_distributions()
+    declared, homes = {PRODUCT, *_list_declared(lines)}, packages_distributions()
     for name, text in texts.items():
         for module, line in _needed_modules(text):
             packages = {*map(normalise, homes.get(module, ()))} or possible_packages(module)
@@ -35,7 +35,7 @@ def check_imports(wheel: Path) -> None:
                 raise BeastError(f"{name}:{line}: {module} is imported, expected {package} in pyproject.toml")
 
 
-def _declared(lines: list[str]) -> Iterator[str]:
+def _list_declared(lines: list[str]) -> Iterator[str]:
     """The packages that metadata ask for, and what the extras of these packages add."""
     for package, extras, _ in map(parse_requirement, lines):
         yield package

@@ -11,6 +11,7 @@ import pytest
 
 from tests.helpers import ROOT
 from zerobeast.common.errors import BeastError
+from zerobeast.common.extras import normalise
 from zerobeast_tools.release import archives, building, first_page
 from zerobeast_tools.release.archives import Archive
 from zerobeast_tools.release.imports import check_imports
@@ -199,3 +200,12 @@ def test_a_program_that_fails_is_named_with_what_it_said(tmp_path: Path) -> None
     with pytest.raises(BeastError) as caught:
         first_page.run_program(Path("/bin/sh"), ["-c", "echo no room; exit 3"], tmp_path)
     assert "no room" in str(caught.value)
+
+
+def test_hashes_are_of_the_tested_versions() -> None:
+    pins, hashed = (
+        {normalise(line.split()[0]) for line in (ROOT / name).read_text().splitlines() if "==" in line}
+        for name in ("constraints.txt", "requirements.txt")
+    )
+    assert len(hashed) > 100
+    assert {pin.partition("==")[0] for pin in pins ^ hashed} == {"torch"}

@@ -57,7 +57,7 @@ def check(tree: Path, tag: str, place: Path, out: Path | None) -> Iterator[str]:
     programs = installation.install(built.wheel, constraints, place)
     yield f"zerobeast[{installation.EXTRA}] is installed in an empty environment, and its packages fit each other"
     bill = place / "release" / BILL
-    installation.write_bill(programs, tree, bill)
+    installation.write_bill(programs, tree, version, bill)
     yield "the bill of materials is written"
     installation.check_use(programs, (tree / "README.md").read_text(), place)
     yield "the first page of README works"

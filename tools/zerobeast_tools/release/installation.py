@@ -20,7 +20,7 @@ def test_algorithm(rule):
 
 @pytest.mark.parametrize("rule", backend.RULES, ids=str)
 def test_backend(rule):
-    rule("CartPole-v1", steps=10)
+    rule("CartPole-v1")
 """
 
 
@@ -52,7 +52,22 @@ def check_contracts(programs: Path, constraints: Path, place: Path) -> None:
     run_program(programs / "python", ["-m", "pytest", "-q", "test_contracts.py"], folder)
 
 
-def write_bill(programs: Path, tree: Path, file: Path) -> None:
-    """Write the bill of materials of an environment, in CycloneDX's format. Raises BeastError if that fails."""
-    arguments = ("environment", "--pyproject", str(tree / "pyproject.toml"), "--output-reproducible", "-o", str(file))
-    run_program(Path(sys.executable).with_name("cyclonedx-py"), [*arguments, str(programs / "python")], file.parent)
+def write_bill(programs: Path, tree: Path, version: str, file: Path) -> None:
+    """Write the bill of materials of an environment, in CycloneDX's format.
+
+    Args:
+      programs: the folder `bin` of the environment.
+      tree: describes the package itself.
+      version: of the package, which pyproject.toml does not tell.
+      file: to write.
+
+    Raises:
+      BeastError: that failed.
+    """
+    described = file.with_suffix(".toml")
+    text = (tree / "pyproject.toml").read_text()
+    described.write_text(text.replace('dynamic = ["version"]', f'version = "{version}"'))
+    arguments = ("environment", "--pyproject", str(described), "--mc-type", "library", "--output-reproducible")
+    program = Path(sys.executable).with_name("cyclonedx-py")
+    run_program(program, [*arguments, "-o", str(file), str(programs / "python")], file.parent)
+    described.unlink()

@@ -29,7 +29,4 @@ def installed_memory_bytes() -> int:
 
 
 def _read(file: Path) -> str:
-    try:
-        return file.read_text()
-    except OSError:
-        return ""
+    return file.read_text() if file.exists() else ""

@@ -20,7 +20,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--json", action="store_true", help="print a JSON object instead of lines")
     flags = parser.parse_args(argv)
     report = {"installation": describe_installation(), "machine": describe_machine(), "run": try_run(RUN_S)}
-    troubles = find_troubles(report)
+    troubles = [*find_troubles(report)]
     if flags.json:
         write(json.dumps({**report, "warnings": troubles}, indent=1))
     else:

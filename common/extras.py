@@ -7,9 +7,9 @@ import operator
 import re
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
-from importlib.metadata import PackageNotFoundError, distribution, requires
-from typing import NamedTuple
+from importlib.metadata import PackageNotFoundError, distributions, requires
 
 PRODUCT = "zerobeast"
 #: modules whose packages have other names, which differ by more than case and - for _
@@ -18,12 +18,18 @@ _COMPARISONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": ope
 _REQUIREMENT = re.compile(r"([\w.-]+)\s*(?:\[([^]]*)\])?(?:.*extra == ['\"]([\w.-]+)['\"])?")
 
 
-class Requirement(NamedTuple):
-    """A line of a package's metadata."""
+Requirement = tuple[str, list[str], str | None]  #: a package, its extras, and the extra of another one that asks for it
 
-    package: str  #: in lower case with -
-    extras: list[str]  #: of the package
-    asking: str | None  #: the extra that asks for it; None: the package itself does
+
+@contextmanager
+def name_extra() -> Iterator[None]:
+    """Make the error about a module that is missing tell which extra installs it, if one does."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if extra_of(error.name):
+            error.msg = how_to_install(error, "train")
+        raise
 
 
 def how_to_install(error: ModuleNotFoundError, preferred: str = "") -> str:
@@ -61,21 +67,13 @@ def packages_of_extras() -> dict[str, frozenset[str]]:
     """The packages of each extra, in lower case with -: its own, those of extras that it is made of, and what an extra
     of an installed package adds.
     """
-    extras = dict.fromkeys(each.asking for each in _requirements(PRODUCT) if each.asking)
+    extras = dict.fromkeys(asking for _, _, asking in _requirements(PRODUCT) if asking)
     return {extra: frozenset(packages_of(PRODUCT, extra)) for extra in extras}
 
 
-def missing_of(extra: str) -> list[str]:
-    """Packages of an extra that are not installed, by name."""
-    return sorted(package for package in packages_of_extras()[extra] if not is_installed(package))
-
-
-def is_installed(package: str) -> bool:
-    try:
-        distribution(package)
-    except PackageNotFoundError:
-        return False
-    return True
+def installed_versions() -> dict[str, str]:
+    """The version of each installed package, by name in lower case with -; of several, that which Python finds first."""
+    return {normalise(each.name): each.version for each in reversed([*distributions()]) if each.name}
 
 
 def packages_of(package: str, extra: str) -> Iterator[str]:
@@ -95,10 +93,10 @@ def _requirements(package: str) -> Iterator[Requirement]:
 
 
 def parse_requirement(text: str) -> Requirement:
-    """What a line of metadata asks for."""
+    """What a line of metadata asks for, the names of packages in lower case with -."""
     found = _REQUIREMENT.match(text)
     assert found, text
-    return Requirement(normalise(found[1]), [each.strip() for each in (found[2] or "").split(",")], found[3])
+    return normalise(found[1]), [each.strip() for each in (found[2] or "").split(",")], found[3]
 
 
 def _is_for_this_python(requirement: str) -> bool:

@@ -1,11 +1,14 @@
 """A package that is missing is named with the extra that installs it, as the metadata declare it."""
 
 import re
+import sys
 import tomllib
 
 import pytest
 
+import zerobeast
 from tests.helpers import ROOT
+from zerobeast.api.python_terms import translate_errors
 from zerobeast.common import extras
 from zerobeast.common.errors import ConfigError, raise_as
 
@@ -48,6 +51,19 @@ def test_an_error_of_other_code_about_a_missing_package_names_the_extra() -> Non
     with pytest.raises(ConfigError) as caught, raise_as(ConfigError, "env.id X cannot be made", Exception):
         fails()
     assert "zerobeast[mujoco]" in str(caught.value)
+
+
+def test_a_call_from_python_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails() -> None:
+        raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+
+    for missing, expected in (("torch", "zerobeast[train]"), ("no_such_module", "no_such_module")):
+        with pytest.raises(ModuleNotFoundError, match=re.escape(expected)):
+            translate_errors(fails)()
+    monkeypatch.setitem(sys.modules, "zerobeast.results.reports", None)
+    monkeypatch.delitem(vars(zerobeast), "plot", raising=False)
+    with pytest.raises(ModuleNotFoundError):
+        _ = zerobeast.plot
 
 
 @pytest.mark.parametrize(

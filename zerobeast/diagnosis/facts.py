@@ -4,11 +4,10 @@ import os
 import platform
 import shutil
 import time
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from zerobeast.common.extras import is_installed, missing_of, packages_of_extras
+from zerobeast.common.extras import installed_versions, packages_of_extras
 from zerobeast.common.process.hardware import cpu_model, installed_memory_bytes, instruction_sets
 from zerobeast.common.process.usage import cores, file_limits
 from zerobeast.version import __version__
@@ -22,11 +21,12 @@ CLOCK_S = 0.2  #: for which the clocks are compared
 
 def describe_installation() -> Facts:
     """Versions; which extras have all of their packages, and which packages the other ones lack."""
-    lacking = {extra: missing_of(extra) for extra in packages_of_extras()}
+    found = installed_versions()
+    lacking = {extra: sorted(packages - found.keys()) for extra, packages in packages_of_extras().items()}
     return {
         "zerobeast": __version__,
         "python": platform.python_version(),
-        **{name: version(name) for name in PACKAGES if is_installed(name)},
+        **{name: found[name] for name in PACKAGES if name in found},
         "extras": [extra for extra, packages in lacking.items() if not packages],
         "extras not installed": [f"{extra} ({' '.join(packages)})" for extra, packages in lacking.items() if packages],
     }
@@ -53,7 +53,7 @@ def describe_machine() -> Facts:
 
 def _gpu_name() -> str | None:
     """The GPU that a run takes; None without torch or a GPU."""
-    if not is_installed("torch"):
+    if "torch" not in installed_versions():
         return None
     import torch
 

@@ -72,7 +72,7 @@ def packages_of_extras() -> dict[str, frozenset[str]]:
 
 
 def installed_versions() -> dict[str, str]:
-    """The version of each installed package, by name in lower case with -; of several, that which Python finds first."""
+    """The version of each installed package, by name in lower case with -; of several, what Python finds first."""
     return {normalise(each.name): each.version for each in reversed([*distributions()]) if each.name}
 
 

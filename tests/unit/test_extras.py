@@ -1,7 +1,6 @@
 """A package that is missing is named with the extra that installs it, as the metadata declare it."""
 
 import re
-import sys
 import tomllib
 
 import pytest
@@ -53,16 +52,20 @@ def test_an_error_of_other_code_about_a_missing_package_names_the_extra() -> Non
     assert "zerobeast[mujoco]" in str(caught.value)
 
 
-def test_a_call_from_python_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails() -> None:
+@pytest.mark.parametrize(("missing", "expected"), [("torch", "zerobeast[train]"), ("no_such_module", "no_such_module")])
+def test_a_call_from_python_names_the_extra(missing: str, expected: str) -> None:
+    def fail() -> None:
         raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
 
-    for missing, expected in (("torch", "zerobeast[train]"), ("no_such_module", "no_such_module")):
-        with pytest.raises(ModuleNotFoundError, match=re.escape(expected)):
-            translate_errors(fails)()
-    monkeypatch.setitem(sys.modules, "zerobeast.results.reports", None)
+    with pytest.raises(ModuleNotFoundError, match=re.escape(expected)):
+        translate_errors(fail)()
+
+
+def test_a_public_name_whose_module_lacks_a_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(zerobeast, "import_module", lambda _name: exec("import absent_matplotlib"))
+    monkeypatch.setitem(extras.PACKAGES_OF_MODULES, "absent_matplotlib", "matplotlib")
     monkeypatch.delitem(vars(zerobeast), "plot", raising=False)
-    with pytest.raises(ModuleNotFoundError):
+    with pytest.raises(ModuleNotFoundError, match=re.escape("zerobeast[plot]")):
         _ = zerobeast.plot
 
 

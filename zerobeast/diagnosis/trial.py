@@ -3,7 +3,7 @@
 import time
 
 from zerobeast.common.errors import BeastError
-from zerobeast.common.extras import how_to_install
+from zerobeast.common.extras import name_extra
 from zerobeast.diagnosis.facts import Facts
 from zerobeast.launcher.private_folder import private_folder
 
@@ -22,12 +22,10 @@ def try_run(seconds: float) -> Facts:
       agent steps, seconds and steps per second; or `error`, the sentence with which the run failed.
     """
     try:
-        with private_folder() as folder:
+        with private_folder() as folder, name_extra():
             return {"env": ENV, **_train(str(folder), seconds)}
-    except BeastError as error:
+    except (BeastError, ModuleNotFoundError) as error:
         return {"env": ENV, "error": str(error)}
-    except ModuleNotFoundError as error:
-        return {"env": ENV, "error": how_to_install(error, "train")}
 
 
 def _train(root: str, seconds: float) -> Facts:

@@ -80,7 +80,10 @@ def test_an_sdist_has_what_the_wheel_has_and_builds_the_same(wheel: Path, tmp_pa
 
 @pytest.mark.timeout(900)  # on two busy cores; ten commands load torch
 def test_the_first_page_works_in_an_empty_folder(venv: Path, tmp_path: Path) -> None:
-    follow_page(venv / "bin", tmp_path, (ROOT / "README.md").read_text())
+    python, *_, doctor = follow_page(venv / "bin", tmp_path, (ROOT / "README.md").read_text())
+    assert "done: 1,000/1,000 agent steps" in python
+    assert float(python.split()[-1]) > 0, "the mean return of whole episodes"
+    assert re.search(r"agent steps/s +[1-9]", doctor)
 
 
 def test_a_project_with_packages_of_the_same_names_trains_in_an_empty_folder(venv: Path, tmp_path: Path) -> None:

@@ -42,8 +42,8 @@ def list_commands(readme: str) -> Iterator[list[str]]:
         yield shlex.split(line)
 
 
-def follow_page(programs: Path, folder: Path, readme: str) -> None:
-    """Run all commands one after another.
+def follow_page(programs: Path, folder: Path, readme: str) -> list[str]:
+    """Run all commands one after another; returns what each has written.
 
     Args:
       programs: the folder `bin` of the environment.
@@ -54,8 +54,7 @@ def follow_page(programs: Path, folder: Path, readme: str) -> None:
       BeastError: a command failed, or has not made its file.
     """
     (folder / "sweep.yaml").write_text(SWEEP)
-    for program, *arguments in list_commands(readme):
-        run_program(programs / program, arguments, folder)
+    said = [run_program(programs / program, words, folder) for program, *words in list_commands(readme)]
     for name, begins in MADE.items():
         if not (file := folder / name).is_file() or not file.read_bytes().startswith(begins):
             raise BeastError(

@@ -57,9 +57,8 @@ def follow_page(programs: Path, folder: Path, readme: str) -> list[str]:
     said = [run_program(programs / program, words, folder) for program, *words in list_commands(readme)]
     for name, begins in MADE.items():
         if not (file := folder / name).is_file() or not file.read_bytes().startswith(begins):
-            raise BeastError(
-                f"README's first page: {name} is missing or of another format, expected what begins {begins!r}"
-            )
+            raise BeastError(f"README.md: its lines make no {name}, expected a file that begins with {begins!r}")
+    return said
 
 
 def run_program(program: Path, arguments: list[str], folder: Path, variables: Mapping[str, str] | None = None) -> str:

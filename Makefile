@@ -8,12 +8,16 @@
 #   make test-extras                        environments of other packages, of those that are installed
 #   make golden                             what commands say and compose passes, written anew for a reviewer to compare
 #   make mutants                            how many small faults in the product the tests notice
+#   make release-check                      what a release has to pass but the upload
+#   make hashes                             requirements.txt, from constraints.txt
 #   make lint | bench | setup | clean
 
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DEV := $(VENV)/.ready-dev
+RELEASE := $(VENV)/.ready-release
+HASHES := requirements.txt
 ARGS ?=
 WORKERS ?= 4
 UNIT_WORKERS ?= 3
@@ -28,7 +32,7 @@ LONG := $(patsubst %,tests/%.py,e2e/test_compose e2e/test_run e2e/test_learning 
 # processes would compile again
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadfile
 
-.PHONY: train test test-all short nightly nightly-status test-extras golden mutants lint bench setup clean
+.PHONY: train test test-all short nightly nightly-status test-extras golden mutants lint bench setup release-check hashes clean
 .DEFAULT_GOAL := train
 
 train: $(READY)
@@ -71,13 +75,27 @@ bench: $(DEV)
 
 setup: $(DEV)
 
+release-check: $(RELEASE)
+	@exec $(BIN)/python -m zerobeast_tools.release $(ARGS)
+
+hashes: $(RELEASE) # of all files of each version; not of torch, whose build is the machine's choice
+	@printf '%s\n' '# The versions of constraints.txt with the hashes of their files, by `make hashes`. With a torch that suits the' \
+		'# machine: pip install --require-hashes --no-deps -r requirements.txt' > $(HASHES)
+	@$(BIN)/uv pip compile constraints.txt --universal --python-version 3.11 --no-deps --generate-hashes --no-header \
+		--no-annotate --no-emit-package torch --quiet --output-file $(HASHES).new
+	@cat $(HASHES).new >> $(HASHES) && rm $(HASHES).new
+
 $(READY): pyproject.toml tools/pyproject.toml constraints.txt deploy/setup
 	@deploy/setup $(VENV) train
 	@touch $@
 
 $(DEV): pyproject.toml tools/pyproject.toml constraints.txt deploy/setup
-	@deploy/setup $(VENV) dev
+	@deploy/setup $(VENV) all dev
 	@touch $(READY) $@
+
+$(RELEASE): pyproject.toml tools/pyproject.toml constraints.txt deploy/setup
+	@deploy/setup $(VENV) all dev release
+	@touch $(READY) $(DEV) $@
 
 clean:
 	rm -rf $(VENV) build tools/build *.egg-info src/*.egg-info tools/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -8,7 +8,7 @@ from errno import EAGAIN, EDQUOT, EFBIG, EIO, EMFILE, ENFILE, ENOMEM, ENOSPC, ES
 from types import NoneType
 from typing import Any, Literal, Self
 
-from zerobeast.common.extras import EXTRAS, how_to_install
+from zerobeast.common.extras import extra_of, how_to_install
 from zerobeast.common.text import MAX_SHORT, as_text, short
 
 #: Why a message was refused: the keys of `refused_by_reason` on health pages. No peer can add one.
@@ -243,8 +243,9 @@ def raise_as(kind: Callable[[str], Exception], what: str, *foreign: type[BaseExc
 
 def _reason(error: BaseException, *, whole: bool) -> str:
     """What an exception that is not ours says, in one line: all of it, or the first line."""
-    if isinstance(error, ModuleNotFoundError) and error.name in EXTRAS:
-        return how_to_install(error)
+    missing = error if isinstance(error, ModuleNotFoundError) else error.__cause__  # gymnasium has errors of its own
+    if isinstance(missing, ModuleNotFoundError) and extra_of(missing.name):
+        return how_to_install(missing)
     if not whole and (known := getattr(error, "strerror", None)):
         return str(known)
     try:

@@ -82,7 +82,10 @@ __all__ = list(_HOMES)
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'zerobeast' has no attribute {name!r}")
-    part = getattr(import_module(_HOMES[name]), name)
+    from zerobeast.common.extras import name_extra
+
+    with name_extra():
+        part = getattr(import_module(_HOMES[name]), name)
     if isinstance(part, FunctionType):
         from zerobeast.api.python_terms import translate_errors
 

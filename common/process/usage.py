@@ -110,7 +110,7 @@ def allow_files(needed: int = MIN_FILES, why: str = "this service") -> None:
     Raises:
       ConfigError: the system allows fewer than `needed`.
     """
-    soft, hard = _limits()
+    soft, hard = file_limits()
     if hard < needed:
         needs = f"{why} may need {needed:,} open files"
         raise ConfigError(f"{needs}, and this system allows a process {hard:,}: raise `ulimit -n`")
@@ -121,7 +121,7 @@ def allow_files(needed: int = MIN_FILES, why: str = "this service") -> None:
 
 def max_files() -> int:
     """How many files this process may have open."""
-    return _limits()[0]
+    return file_limits()[0]
 
 
 def open_files() -> int:
@@ -134,7 +134,7 @@ def open_files() -> int:
         return max_files() if DESCRIPTORS_FOLDER.exists() else 0
 
 
-def _limits() -> tuple[int, int]:
+def file_limits() -> tuple[int, int]:
     """How many files this process may have open, and how many it may allow itself; PLENTY if there is no limit."""
     if resource is None:
         return PREFERRED_FILES, PREFERRED_FILES

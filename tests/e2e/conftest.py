@@ -1,7 +1,6 @@
 """What a user has: the wheel, in an environment of its own, and images."""
 
 import fcntl
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -11,6 +10,7 @@ import pydantic
 import pytest
 
 from tests.helpers import ROOT
+from zerobeast_tools.release.tree import copy_sources
 
 
 def pip(*arguments: str | Path) -> None:
@@ -21,11 +21,7 @@ def pip(*arguments: str | Path) -> None:
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"  # a clean copy: leftovers of an earlier build would be packed as well
-    for package in ("src", "zerobeast", "common", "services"):
-        shutil.copytree(ROOT / package, source / package, symlinks=True)
-    for file in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / file, source)
+    source = copy_sources(ROOT, folder)  # leftovers of an earlier build would be packed as well
     pip("wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, source)
     (found,) = folder.glob("*.whl")
     return found

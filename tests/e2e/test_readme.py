@@ -1,4 +1,7 @@
-"""What README and the quick start show works as it is written but for the numbers, and keeps variables off the disk."""
+"""What the quick start shows works as it is written but for the numbers, and keeps variables off the disk.
+
+`test_wheel.py` follows README's first page.
+"""
 
 import re
 import shlex
@@ -8,23 +11,6 @@ import pytest
 
 from tests.build.commands import SMALL, beast
 from tests.helpers import ROOT, killed_at_last, python, wait_for_end, wait_until
-
-LINES = re.search(r"```python\n(import gymnasium\n.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-LESS = {"total_steps=100_000": "total_steps=1_000", "episodes=20": "episodes=2"}  #: so that each takes seconds
-
-
-def test_the_lines_run_on_the_command_line(tmp_path: Path) -> None:
-    assert LINES is not None
-    text = LINES[1]
-    assert sum(map(bool, text.splitlines())) == 10
-    for long, short in LESS.items():
-        assert long in text
-        text = text.replace(long, short)
-    code, out, error = wait_for_end(python("-c", text, cwd=tmp_path, variables={"CUDA_VISIBLE_DEVICES": ""}))
-    assert (code, error) == (0, ""), error
-    assert float(out.split()[-1]) > 0
-    assert "done: 1,000/1,000 agent steps" in out
-
 
 SECTION = re.search(
     r"## From a run to a result\n.*?```\n(.*?)```", (ROOT / "docs/quickstart.md").read_text(), re.DOTALL

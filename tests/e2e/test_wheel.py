@@ -4,7 +4,7 @@ import os
 import re
 import shutil
 import subprocess
-import zipfile
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,11 @@ from tests.build.commands import best, rows_of, steps
 from tests.e2e.conftest import pip
 from tests.helpers import ROOT
 from zerobeast.testing import algorithm, backend
+from zerobeast_tools.release import archives
+from zerobeast_tools.release.building import check_archive
+from zerobeast_tools.release.first_page import follow_page
+from zerobeast_tools.release.imports import check_imports
+from zerobeast_tools.release.tree import copy_sources
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -30,6 +35,7 @@ ours = [file for file in files if "/zerobeast/" in file and not file.endswith("_
 assert ours and len(ours) == len(set(ours)), "a module is loaded under two names"
 register("Mine-v0", entry_point=CartPoleEnv, max_episode_steps=50)
 """
+SDIST = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
 EXAMPLES = ROOT / "docs" / "examples"
 EXAMPLE, ALGORITHM = EXAMPLES / "own_everything", EXAMPLES / "awr"
 LOADED = """
@@ -52,17 +58,32 @@ def train(venv: Path, folder: Path, *flags: str) -> str:
     return run(venv, folder, "beast", "train", "--plain", *flags)
 
 
-def test_a_wheel_has_one_top_level_package_and_all_files(wheel: Path) -> None:
-    with zipfile.ZipFile(wheel) as archive:
-        files = archive.namelist()
-    tops = {file.partition("/")[0] for file in files}
+def test_a_wheel_has_one_top_level_package_all_files_of_the_tree_and_declares_its_imports(wheel: Path) -> None:
+    found = archives.read_wheel(wheel)
+    tops = {file.partition("/")[0] for file in found.files}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"zerobeast"}
-    there = {
-        *("zerobeast/py.typed", "zerobeast/rl/algos/ppo/presets/atari.yaml", "zerobeast/cli/slurm.sh"),
-        *("zerobeast/services/actor/service.py", "zerobeast/common/config/presets/classic.yaml"),
-    }
-    assert there <= set(files)
-    assert any(file.endswith("/LICENSE") for file in files)
+    check_archive(ROOT, found)
+    assert {"zerobeast/py.typed", "zerobeast/services/actor/service.py"} <= set(found.files)
+    assert any(file.endswith("/LICENSE") for file in found.files)
+    check_imports(wheel)
+
+
+def test_an_sdist_has_what_the_wheel_has_and_builds_the_same(wheel: Path, tmp_path: Path) -> None:
+    source = copy_sources(ROOT, tmp_path)
+    subprocess.run([sys.executable, "-c", SDIST, tmp_path], cwd=source, check=True, capture_output=True, timeout=120)
+    (sdist,) = tmp_path.glob("*.tar.gz")
+    check_archive(ROOT, archives.read_sdist(sdist))
+    pip("wheel", "-q", "--no-deps", "--no-build-isolation", "-w", tmp_path, sdist)
+    (rebuilt,) = tmp_path.glob("*.whl")
+    archives.check_same(archives.read_wheel(wheel), archives.read_wheel(rebuilt), "the wheel from the sdist")
+
+
+@pytest.mark.timeout(900)  # on two busy cores; ten commands load torch
+def test_the_first_page_works_in_an_empty_folder(venv: Path, tmp_path: Path) -> None:
+    python, *_, doctor = follow_page(venv / "bin", tmp_path, (ROOT / "README.md").read_text())
+    assert "done: 1,000/1,000 agent steps" in python
+    assert float(python.split()[-1]) > 0, "the mean return of whole episodes"
+    assert re.search(r"agent steps/s +[1-9]", doctor)
 
 
 def test_a_project_with_packages_of_the_same_names_trains_in_an_empty_folder(venv: Path, tmp_path: Path) -> None:

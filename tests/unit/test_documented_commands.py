@@ -199,7 +199,7 @@ def test_every_name_of_another_project_leads_to_a_setting_or_a_sentence() -> Non
     ("raised", "code", "said"),
     [
         (BeastError("the disk is full"), 1, "the disk is full\n"),
-        (ModuleNotFoundError(name="rich"), 2, "rich is not installed: pip install 'zerobeast[cli]'\n"),
+        (ModuleNotFoundError(name="rich"), 2, "rich is not installed: pip install 'zerobeast[train]'\n"),
         (KeyboardInterrupt(), 130, ""),
     ],
 )

@@ -10,6 +10,7 @@ from typing import ParamSpec, TypeVar
 from zerobeast.common.config.flags import ALIASES
 from zerobeast.common.config.plain_values import PYTHON_NAMES
 from zerobeast.common.errors import BeastError
+from zerobeast.common.extras import name_extra
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -24,12 +25,13 @@ _NAMES = {path: name for name, path in PYTHON_NAMES.items()} | ALIASES
 
 
 def translate_errors(call: Callable[Given, Result]) -> Callable[Given, Result]:
-    """The same function, whose errors name arguments instead of flags."""
+    """The same function, whose errors name arguments instead of flags, and the extra that installs what is missing."""
 
     @wraps(call)
     def translated_call(*given: Given.args, **named: Given.kwargs) -> Result:
         try:
-            return call(*given, **named)
+            with name_extra():
+                return call(*given, **named)
         except BeastError as error:
             for each in (error, *error.several):
                 each.args = (translate_text(str(each)), *each.args[1:])

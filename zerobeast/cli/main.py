@@ -45,6 +45,7 @@ COMMANDS = {
     "track": "send the metrics of a run to an experiment tracker",
     "health": "show the services of a run and the one that limits the throughput",
     "slurm": "write the batch script of a run for a Slurm cluster, and submit it",
+    "doctor": "describe this installation and machine, and train for five seconds: for a bug report",
     "keygen": "make keys for encrypted tcp",
     "sweep": "train a grid or random sample of settings, each run on its own cores",
 }
@@ -100,7 +101,7 @@ def _run_guarded(name: str, argv: list[str]) -> int:
     except BeastError as error:
         code, sentence = error.exit_code, str(error)
     except ModuleNotFoundError as error:
-        code, sentence = ConfigError.exit_code, how_to_install(error)
+        code, sentence = ConfigError.exit_code, how_to_install(error, "train")
     except KeyboardInterrupt:
         return 130
     mistakes = sentence.split("\n")

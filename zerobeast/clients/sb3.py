@@ -1,4 +1,4 @@
-"""Environments of env-servers for stable-baselines3, which has to be installed.
+"""Environments of env-servers for stable-baselines3, which the extra zerobeast[sb3] installs.
 
 envs = SB3VecEnv(zerobeast.RemoteVectorEnv("tcp://host:5550", "CartPole-v1", 8, autoreset_mode="SAME_STEP"))
 stable_baselines3.PPO("MlpPolicy", envs).learn(50_000)

@@ -19,13 +19,13 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
-import psutil
 import torch
 
 from zerobeast.common.errors import BeastError, ConfigError
 from zerobeast.common.files.atomic import write_atomically
 from zerobeast.common.health.figures import ServiceView
 from zerobeast.common.health.verdict import judge
+from zerobeast.common.process.hardware import cpu_model, installed_memory_bytes
 from zerobeast.common.process.roles import SERVICES
 from zerobeast.common.process.signals import handle_signals
 from zerobeast.common.process.terminal import write
@@ -187,14 +187,13 @@ def _write_records(path: Path, records: dict[str, Record]) -> None:
 
 def describe_machine() -> Record:
     """What the figures depend on."""
-    names = [line.partition(":")[2] for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
     return {
         "commit": own_commit(),
         "torch": torch.__version__,
         "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
         "cores": cores(),
-        "cpu": names[0].strip() if names else None,
-        "memory_bytes": psutil.virtual_memory().total,
+        "cpu": cpu_model(),
+        "memory_bytes": installed_memory_bytes(),
     }
 
 

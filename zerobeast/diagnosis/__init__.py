@@ -1,0 +1,1 @@
+"""What `beast doctor` finds out."""

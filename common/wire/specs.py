@@ -44,6 +44,12 @@ class EnvSpec(Description):
 
     One frame travels per step; if `frame_stack` is k > 1, policies get stacks of the newest k
     (`zerobeast.common.wire.stacks`).
+
+    Examples:
+      >>> import zerobeast as zb
+      >>> spec = zb.EnvSpec("Catch-v0", zb.ArraySpace.box((50,)), zb.ArraySpace.discrete(3), frame_stack=4)
+      >>> spec.stack, spec.action.choices
+      ((4,), (3,))
     """
 
     env_id: str  #: for a run with several environments: all of them, separated by commas

@@ -119,7 +119,7 @@ class ConfigError(BeastError):
       ...     zb.train("CartPole-v1", "ppo", 2_000, ppo={"clip": -1.0, "epochs": 0})
       ... except zb.ConfigError as error:
       ...     [(mistake.path, mistake.value) for mistake in error.mistakes]
-      [('ppo.epochs', 0), ('ppo.clip', -1.0)]
+      [('ppo.clip', -1.0), ('ppo.epochs', 0)]
     """
 
     exit_code = 2

@@ -54,7 +54,9 @@ def sweep(file: str | os.PathLike[str], **flags: Any) -> list[Outcome]:
       >>> settings = "settings: {env: CartPole-v1, algo: ppo, total_steps: 1000}"
       >>> vary = "vary: {ppo.learning_rate: [0.001, 0.0001]}"
       >>> size = Path("lr.yaml").write_text("{" + settings + ", " + vary + "}")
-      >>> [each.outcome for each in zb.sweep("lr.yaml")]
+      >>> outcomes = zb.sweep("lr.yaml")
+      2 runs in runs/lr, ...
+      >>> [each.outcome for each in outcomes]
       ['done', 'done']
     """
     refuse_imported("starts a sweep")

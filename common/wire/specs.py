@@ -88,6 +88,7 @@ class EnvSpec(Description):
         return replace(self, env_id=ids) if self.env_id in split_ids(ids) else self
 
     def rules(self) -> Iterator[Rule]:
+        """Rules that it must satisfy."""
         yield self.frame_stack >= 1, "frame_stack", self.frame_stack, "1 or more"
         yield self.frame_skip >= 1, "frame_skip", self.frame_skip, "1 or more"
         yield from self.obs.rules("obs")

@@ -2,12 +2,10 @@
 
 import doctest
 import inspect
-import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 

@@ -8,13 +8,14 @@ from typing import Any
 FENCE = "``````"  #: longer than any in a file that is shown
 LANGUAGES = {".py": "python", ".toml": "toml", ".yaml": "yaml", ".yml": "yaml", ".js": "javascript", ".json": "json"}
 TEXTS = {".md": "markdown", ".txt": "text", ".csv": "text", ".sh": "bash", "": "text", **LANGUAGES}
+NOT_SEARCHED = "---\nsearch: { exclude: true }\n---\n\n"  #: who searches the documentation looks for prose
 MAX_BYTES = 100_000  #: of a file; of a longer one the name alone is shown
 
 
 def show(root: Path, place: str) -> str:
     """The page of a file or folder below the root: that of a folder shows each of its files."""
     path = root / place
-    title = f"# {place}\n\n"
+    title = f"{NOT_SEARCHED}# {place}\n\n"
     if path.is_file():
         return title + _block(path)
     files = sorted(each for each in path.rglob("*") if each.is_file() and "__pycache__" not in each.parts)

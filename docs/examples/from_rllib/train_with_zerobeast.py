@@ -18,6 +18,8 @@ if __name__ == "__main__":
             "discount": 0.99,
             "trace_decay": 0.95,
             "entropy_cost": 0.0,
+            "baseline_cost": 0.01,
+            "max_grad_norm": 1000.0,
             "learning_rate": 3e-4,
             "schedule": "constant",
             "clip": 0.3,

@@ -10,7 +10,7 @@ import gymnasium
 import torch
 
 script = sys.argv[1]
-sys.argv = [script, "--env-id", "CartPole-v1", "--total-timesteps", "250000", "--no-cuda"]
+sys.argv = [script, "--env-id", "CartPole-v1", "--total-timesteps", "500000", "--no-cuda"]
 agent = runpy.run_path(script, run_name="__main__")["agent"]
 
 env, returns = gymnasium.make("CartPole-v1"), []

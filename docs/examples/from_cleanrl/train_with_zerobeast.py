@@ -6,7 +6,7 @@ if __name__ == "__main__":
     run = zb.train(
         "CartPole-v1",
         "ppo",
-        total_steps=250_000,
+        total_steps=500_000,
         name="cartpole-like-cleanrl",
         seed=1,
         actor={"env_groups": 1, "envs_per_group": 4},

@@ -12,7 +12,7 @@ COMMON = ["--env=CartPole-v1", "--experiment=cartpole-sf", "--device=cpu"]
 TRAINING = """
     --seed=1 --algo=APPO --use_rnn=False --num_workers=2 --num_envs_per_worker=8 --rollout=32 --batch_size=512
     --num_epochs=4 --with_vtrace=False --gamma=0.99 --learning_rate=0.0005 --exploration_loss_coeff=0.01
-    --reward_scale=0.1 --train_for_env_steps=400000
+    --reward_scale=0.1 --train_for_env_steps=1000000
 """
 PLAYING = ["--no_render", "--eval_deterministic=True", "--max_num_episodes=20", "--load_checkpoint_kind=latest"]
 

@@ -6,7 +6,7 @@ if __name__ == "__main__":
     run = zb.train(
         "CartPole-v1",
         "ppo",
-        total_steps=400_000,
+        total_steps=1_000_000,
         name="cartpole-like-sample-factory",
         seed=1,
         actor={"env_groups": 2, "envs_per_group": 8, "collect_ahead": True},

@@ -1,8 +1,8 @@
 """The rules of a signal of rarity, as `net.memory` names it.
 
-    @pytest.mark.parametrize("rule", memory.RULES, ids=str)
-    def test_contract(rule):
-        rule("my_package.memory:oldest")
+@pytest.mark.parametrize("rule", memory.RULES, ids=str)
+def test_contract(rule):
+    rule("my_package.memory:oldest")
 """
 
 import torch

@@ -1,8 +1,8 @@
 """The rules of a tracker, as `beast track --to` names it, which may write to a folder.
 
-    @pytest.mark.parametrize("rule", tracker.RULES, ids=str)
-    def test_contract(rule, tmp_path):
-        rule("my_package.tracker:Mine", tmp_path)
+@pytest.mark.parametrize("rule", tracker.RULES, ids=str)
+def test_contract(rule, tmp_path):
+    rule("my_package.tracker:Mine", tmp_path)
 """
 
 import math

@@ -10,6 +10,7 @@
 #   make mutants                            how many small faults in the product the tests notice
 #   make release-check                      what a release has to pass but the upload
 #   make hashes                             requirements.txt, from constraints.txt
+#   make site                               the documentation as a site, in build/site; broken links are errors
 #   make lint | bench | setup | clean
 
 VENV := .venv
@@ -18,6 +19,7 @@ READY := $(VENV)/.ready
 DEV := $(VENV)/.ready-dev
 RELEASE := $(VENV)/.ready-release
 HASHES := requirements.txt
+DOCS := build/venv-docs
 ARGS ?=
 WORKERS ?= 4
 UNIT_WORKERS ?= 3
@@ -32,7 +34,7 @@ LONG := $(patsubst %,tests/%.py,e2e/test_compose e2e/test_run e2e/test_learning 
 # processes would compile again
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest --dist loadfile
 
-.PHONY: train test test-all short nightly nightly-status test-extras golden mutants lint bench setup release-check hashes clean
+.PHONY: train test test-all short nightly nightly-status test-extras golden mutants lint bench site setup release-check hashes clean
 .DEFAULT_GOAL := train
 
 train: $(READY)
@@ -72,6 +74,15 @@ lint: $(DEV)
 
 bench: $(DEV)
 	@exec $(BIN)/beast bench $(ARGS)
+
+site: $(DOCS)/.ready
+	NO_MKDOCS_2_WARNING=1 PYTHONPATH=tools $(DOCS)/bin/mkdocs build --strict
+
+$(DOCS)/.ready: pyproject.toml
+	python3 -m venv $(DOCS)
+	$(DOCS)/bin/pip install --quiet --upgrade "pip>=25.1" # the first that knows dependency groups
+	$(DOCS)/bin/pip install --quiet --group docs
+	@touch $@
 
 setup: $(DEV)
 

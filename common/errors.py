@@ -53,6 +53,14 @@ class BeastError(Exception):
     A sentence that is not given follows from the fields: `<path> <value>: expected <expected>, because <cause>` of a
     setting, `<layer>: got <value>, expected ...` if a layer of settings gives it, and `<path> is <value>, expected ...`
     of an `argument` of a call or a part of one.
+
+    Examples:
+      >>> import zerobeast as zb
+      >>> try:
+      ...     zb.load("no-such-run")
+      ... except zb.BeastError as error:
+      ...     (type(error).__name__, error.exit_code)
+      ('ConfigError', 2)
     """
 
     exit_code = 1
@@ -103,7 +111,16 @@ def _format_value(value: Any) -> str:
 
 
 class ConfigError(BeastError):
-    """A setting is unknown, missing, of the wrong type or impossible: one sentence for each mistake, never retried."""
+    """A setting is unknown, missing, of the wrong type or impossible: one sentence for each mistake, never retried.
+
+    Examples:
+      >>> import zerobeast as zb
+      >>> try:
+      ...     zb.train("CartPole-v1", "ppo", 2_000, ppo={"clip": -1.0, "epochs": 0})
+      ... except zb.ConfigError as error:
+      ...     [(mistake.path, mistake.value) for mistake in error.mistakes]
+      [('ppo.clip', -1.0), ('ppo.epochs', 0)]
+    """
 
     exit_code = 2
 
@@ -137,7 +154,18 @@ class StoreError(ConfigError):
 
 
 class EnvError(BeastError):
-    """An environment cannot be made, reset or stepped: the error names it and stays within its session."""
+    """An environment cannot be made, reset or stepped: the error names it and stays within its session.
+
+    Examples:
+      >>> import numpy as np
+      >>> import zerobeast as zb
+      >>> env = zb.OwnEnv.of(zb.EnvSpec("Catch-v0", zb.ArraySpace.box((50,)), zb.ArraySpace.discrete(3)))
+      >>> try:
+      ...     env.row(np.zeros(49, np.float32))
+      ... except zb.EnvError as error:
+      ...     error.exit_code
+      2
+    """
 
     exit_code = 2
 
@@ -151,7 +179,18 @@ class Misfit(EnvError):
 
 
 class CheckpointError(BeastError):
-    """A checkpoint is truncated, foreign or of another architecture."""
+    """A checkpoint is truncated, foreign or of another architecture.
+
+    Examples:
+      >>> from pathlib import Path
+      >>> import zerobeast as zb
+      >>> size = Path("damaged.ckpt").write_bytes(b"no checkpoint")
+      >>> try:
+      ...     zb.load("damaged.ckpt")
+      ... except zb.CheckpointError as error:
+      ...     error.exit_code
+      2
+    """
 
     exit_code = 2
 
@@ -187,7 +226,17 @@ class VersionMismatch(RemoteProtocolError):
 
 
 class PeerLost(BeastError):
-    """A peer was unreachable past its deadline: a supervisor retries."""
+    """A peer was unreachable past its deadline: a supervisor retries.
+
+    Examples:
+      >>> import zerobeast as zb
+      >>> with zb.Context() as context:
+      ...     try:
+      ...         zb.EnvClient(context, "tcp://127.0.0.1:9", {"id": "CartPole-v1"}, 1, seed=1, timeout_s=0.2)
+      ...     except zb.PeerLost as error:
+      ...         error.exit_code
+      75
+    """
 
     exit_code = RETRY_EXIT_CODE
 

@@ -17,7 +17,16 @@ ALGORITHM = "algorithm"
 
 
 class RunConfig(Run):
-    """The settings of a run and of its algorithm. In text, the algorithm's section has the algorithm's name."""
+    """The settings of a run and of its algorithm. In text, the algorithm's section has the algorithm's name.
+
+    Examples:
+      >>> import zerobeast as zb
+      >>> config = zb.Run("cart").config
+      >>> config.env.id, config.section, config.total_steps
+      ('CartPole-v1', 'ppo', 2000)
+      >>> config.algorithm.clip  # ppo.clip in text
+      0.2
+    """
 
     algorithm: SerializeAsAny[AlgorithmSettings] = setting(None, "settings of the algorithm that `algo` names")
 

@@ -108,6 +108,12 @@ class Context(AbstractContextManager["Context"]):
       keys: those of the service that it belongs to; None for plain sockets.
       insecure: plain sockets may be bound where other machines can reach them.
       within: the context of the process, if several services share one and meet at inproc endpoints.
+
+    Examples:
+      >>> import zerobeast as zb
+      >>> with zb.Context() as context:  # one for each process: several clients may share it
+      ...     context.sound
+      True
     """
 
     def __init__(self, keys: Keys | None = None, *, insecure: bool = False, within: Context | None = None) -> None:

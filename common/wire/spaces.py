@@ -37,6 +37,13 @@ class ArraySpace:
 
     `sizes` counts the choices: (n,) for discrete, one per component for multi_discrete, empty for the others. `low` and
     `high` are the bounds of a box, one for all components or one for each in C order, empty for the others.
+
+    Examples:
+      >>> import zerobeast as zb
+      >>> zb.ArraySpace.box((2, 3), low=(-1.0,), high=(1.0,)).shape
+      (2, 3)
+      >>> zb.ArraySpace.multi_discrete(3, 5).choices
+      (3, 5)
     """
 
     kind: ArrayKind

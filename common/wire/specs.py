@@ -44,6 +44,12 @@ class EnvSpec(Description):
 
     One frame travels per step; if `frame_stack` is k > 1, policies get stacks of the newest k
     (`zerobeast.common.wire.stacks`).
+
+    Examples:
+      >>> import zerobeast as zb
+      >>> spec = zb.EnvSpec("Catch-v0", zb.ArraySpace.box((50,)), zb.ArraySpace.discrete(3), frame_stack=4)
+      >>> spec.stack, spec.action.choices
+      ((4,), (3,))
     """
 
     env_id: str  #: for a run with several environments: all of them, separated by commas
@@ -82,6 +88,7 @@ class EnvSpec(Description):
         return replace(self, env_id=ids) if self.env_id in split_ids(ids) else self
 
     def rules(self) -> Iterator[Rule]:
+        """Rules that it must satisfy."""
         yield self.frame_stack >= 1, "frame_stack", self.frame_stack, "1 or more"
         yield self.frame_skip >= 1, "frame_skip", self.frame_skip, "1 or more"
         yield from self.obs.rules("obs")

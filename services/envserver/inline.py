@@ -115,6 +115,7 @@ class InlineEnvs(ABC):
         self.begin_step(actions)
 
     def step(self, actions: NDArray[Any]) -> None:
+        """Begin a step of all environments and finish it."""
         self.begin(actions)
         self.finish_step()
 

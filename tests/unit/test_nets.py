@@ -117,8 +117,8 @@ def test_a_stack_that_the_environment_makes_is_read_as_a_stack_of_frames_is() ->
     torch.testing.assert_close(*(logits(network("auto", env, normalize_obs=True), seen) for env in envs))
 
 
-def test_the_network_of_the_page_on_environments_is_one(tmp_path: Path) -> None:
-    page = (ROOT / "docs/your_environment.md").read_text()
+def test_the_network_of_the_page_on_networks_is_one(tmp_path: Path) -> None:
+    page = (ROOT / "docs/own_network.md").read_text()
     (code,) = re.findall(r"```python\n(import torch\s+class MyTorso.*?)```", page, re.DOTALL)
     (tmp_path / "my_file.py").write_text(code)
     torso = make_torso(NetConfig(torso=f"{tmp_path}/my_file.py:MyTorso", hidden_size=8), CARTPOLE)

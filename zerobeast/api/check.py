@@ -22,6 +22,11 @@ def check(env: Any, /, **settings: Any) -> list[tuple[str, str]]:
 
     Raises:
       ConfigError: there is no such environment, or it hangs.
+
+    Examples:
+      >>> import zerobeast as zb
+      >>> [sentence for kind, sentence in zb.check("CartPole-v1") if kind == "error"]
+      []
     """
     refuse_imported("checks an environment")
     reread()

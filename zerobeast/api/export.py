@@ -69,6 +69,14 @@ def export(
 
     Raises:
       BeastError: the run cannot be loaded, evaluated or exported, for the reason it gives.
+
+    Examples:
+      >>> import zerobeast as zb
+      >>> folder = zb.export("cart", "cart-policy")
+      >>> sorted(file.name for file in folder.iterdir())
+      ['README.md', 'config.json', 'model.safetensors']
+      >>> zb.load(folder)
+      <Policy of CartPole-v1, ppo, after 2,000 agent steps>
     """
     return export_policy(load(run, algo=algo, **{**settings, **EXPORT_SETTINGS}), out, to, episodes=episodes, say=say)
 

@@ -44,6 +44,14 @@ def load(run: str | os.PathLike[str], *, algo: Any = None, **settings: Any) -> P
     Raises:
       ConfigError: there is no such run, it has no checkpoint yet, or its algorithm is not installed.
       CheckpointError: the checkpoint is damaged or of another architecture.
+
+    Examples:
+      >>> import numpy as np
+      >>> import zerobeast as zb
+      >>> policy = zb.load("cart")
+      >>> action, state = policy.predict(np.zeros(4, np.float32))
+      >>> int(action) in (0, 1)
+      True
     """
     known: Mapping[str, Any] = getattr(run, "decided", {}) or {"algo": algo}
     reread()
@@ -190,6 +198,12 @@ def evaluate(
 
     Raises:
       BeastError: the policy cannot be loaded, does not fit the environment, or the environment cannot be made.
+
+    Examples:
+      >>> import zerobeast as zb
+      >>> result = zb.evaluate("cart", episodes=3)
+      >>> len(result.returns), result.mean > 0
+      (3, True)
     """
     refuse_imported("evaluates a policy")
     from zerobeast.playing.policy import Policy

@@ -44,6 +44,12 @@ def compare(
 
     Raises:
       ConfigError: there is no such run, or there is nothing to compare.
+
+    Examples:
+      >>> import zerobeast as zb
+      >>> rows = zb.compare("cart", of="training")
+      >>> len(rows)
+      1
     """
     found, of = select_runs(runs, root, of, env, ignore_remark)
     return to_data_frame(
@@ -72,6 +78,11 @@ def record(
 
     Raises:
       BeastError: the policy cannot be loaded, or the environment does not draw itself.
+
+    Examples:
+      >>> import zerobeast as zb
+      >>> zb.record("cart", "cart.gif").name
+      'cart.gif'
     """
     refuse_imported("records a policy")
     if not isinstance(out, str | os.PathLike | None):

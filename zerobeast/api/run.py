@@ -80,6 +80,15 @@ class Run(contextlib.AbstractContextManager["Run"], os.PathLike[str]):
     Attributes:
       folder: has the checkpoint, metrics.csv, TensorBoard events and logs.
       decided: settings, by path, of which a file decides none alone and this process has decided for this run.
+
+    Examples:
+      >>> import zerobeast as zb
+      >>> run = zb.Run("cart")
+      >>> run.name, run.config.env.id
+      ('cart', 'CartPole-v1')
+      >>> len(run.episodes()) > 10
+      True
+      >>> run.log(difficulty=3)
     """
 
     decided: Mapping[str, Any] = MappingProxyType({})
@@ -304,6 +313,16 @@ class Callbacks:
       on_episode: of the run and all episodes since the last call, as rows of episodes.csv: `return`, `length`, ...
       on_evaluation: of the run and each new row of evaluations.csv: `agent_steps`, `env`, `mean_return`, `returns`, ...
       on_checkpoint: of the run and the path of its newest checkpoint, after each `learner.checkpoint_every_s`.
+
+    Examples:
+      >>> import zerobeast as zb
+      >>> returns = []
+      >>> def collect(run, episodes):
+      ...     returns.extend(episode["return"] for episode in episodes)
+      >>> told = zb.Callbacks(on_episode=collect)
+      >>> run = zb.train("CartPole-v1", "ppo", total_steps=2_000, name="told", callbacks=told, progress=False)
+      >>> len(returns) == len(run.episodes())
+      True
     """
 
     on_update: Callable[[Run, Row], Any] | None = None
@@ -336,6 +355,11 @@ def runs(root: str | os.PathLike[str] | None = None) -> list[Run]:
 
     Args:
       root: as for `Run`. Raises ConfigError if there is no such folder.
+
+    Examples:
+      >>> import zerobeast as zb
+      >>> "cart" in [run.name for run in zb.runs()]
+      True
     """
     place = run_files.root_of(root)
     places = [place, *(journal.parent for journal in place.glob(f"*/{run_files.SWEEP}"))]

@@ -63,6 +63,12 @@ def train(
     Raises:
       ConfigError: nothing was started, for the reason it gives.
       BeastError: a service failed.
+
+    Examples:
+      >>> import zerobeast as zb
+      >>> run = zb.train("CartPole-v1", "ppo", total_steps=2_000, name="cart", progress=False)
+      >>> run.status().state, run.status().agent_steps
+      ('done', 2000)
     """
     with start(env, algo, total_steps, name=name, from_run=from_run, callbacks=callbacks, **settings) as run:
         heading = f"{run.name} ({run.config.env.id}, {run.config.section}) in {run.folder}"
@@ -100,6 +106,12 @@ def start(
 
     Raises:
       ConfigError: nothing was started, for the reason it gives.
+
+    Examples:
+      >>> import zerobeast as zb
+      >>> with zb.start("CartPole-v1", "ppo", total_steps=2_000, name="short") as run:
+      ...     run.wait(timeout=60)
+      True
     """
     refuse_imported("starts a run")
     told = [*list_callbacks(callbacks)]

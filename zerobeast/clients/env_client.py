@@ -46,6 +46,19 @@ class EnvClient(EnvSession, AbstractContextManager["EnvClient"]):
       ConfigError: the server refuses, for instance because it does not have the environment.
       PeerLost: no answer in time (in any method), or the server lost the session.
       RemoteProtocolError: the server sent an invalid answer.
+
+    Examples:
+      An env-server runs on this machine: `python -m zerobeast.services.envserver`.
+
+      >>> import numpy as np
+      >>> import zerobeast as zb
+      >>> settings = {"id": "CartPole-v1"}
+      >>> with zb.Context() as context:
+      ...     with zb.EnvClient(context, "tcp://127.0.0.1:5550", settings, num_envs=8, seed=1) as envs:
+      ...         rows = envs.reset()
+      ...         rows, episodes, infos = envs.step(np.zeros(8, np.int64))
+      >>> rows["obs"].shape, rows["reward"].shape
+      ((8, 4), (8,))
     """
 
     def __init__(

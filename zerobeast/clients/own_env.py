@@ -36,6 +36,16 @@ class OwnEnv:
 
     Raises:
       EnvError: no peer would accept this environment.
+
+    Examples:
+      >>> import numpy as np
+      >>> import zerobeast as zb
+      >>> from gymnasium.spaces import Box, Discrete
+      >>> env = zb.OwnEnv("Catch-v0", Box(0, 1, (50,)), Discrete(3, start=-1))
+      >>> env.row(np.zeros(50, np.float32), reward=1.0)["reward"].tolist()
+      [1.0]
+      >>> env.action(np.array([0]))  # choices count from 0 on the wire, from -1 here
+      -1
     """
 
     def __init__(

@@ -76,6 +76,21 @@ class PolicyClient(AbstractContextManager["PolicyClient"]):
       EnvError: no server would accept these spaces; in other methods, an argument or the order of calls is wrong, and
         nothing was done.
       PeerLost: no answer in time (in any method).
+
+    Examples:
+      A run with the placement `serve` has a learner and a broker, and no environments:
+
+      >>> import numpy as np
+      >>> import zerobeast as zb
+      >>> env = zb.EnvSpec("Catch-v0", zb.ArraySpace.box((50,)), zb.ArraySpace.discrete(3))
+      >>> endpoints = "tcp://127.0.0.1:5555", "tcp://127.0.0.1:5560"
+      >>> how = {"preset": "classic-ppo", "local": {"placement": "serve"}}
+      >>> with zb.start("Catch-v0", "ppo", total_steps=2_000, name="catch", **how) as run:
+      ...     with zb.PolicyClient(*endpoints, env, keys=run.folder / "keys") as client:
+      ...         action = client.start(np.zeros(50, np.float32))
+      ...         client.end(np.ones(50, np.float32), reward=1.0, terminated=True)
+      ...         client.report()["episodes"]
+      1
     """
 
     def __init__(

@@ -73,6 +73,21 @@ class RemoteActing(AbstractContextManager["RemoteActing"]):
     Raises:
       ConfigError: the endpoint cannot be bound.
       PeerLost: no worker connected in time.
+
+    Examples:
+      >>> import subprocess, sys
+      >>> import zerobeast as zb
+      >>> from zerobeast.common.config.load import load_config
+      >>> flags = ["--env", "CartPole-v1", "--algo", "ppo", "--learner.endpoint", "tcp://127.0.0.1:5560"]
+      >>> config = load_config(flags, {})
+      >>> worker = subprocess.Popen([sys.executable, "-m", "zerobeast.services.worker", *flags])
+      >>> with zb.RemoteActing(config) as env:
+      ...     batch = env.step(env.policy())
+      >>> steps, rollouts = batch.reward.shape
+      >>> steps == config.learner.unroll_length + 1, rollouts == config.learner.batch_size
+      (True, True)
+      >>> worker.terminate()
+      >>> code = worker.wait()
     """
 
     def __init__(self, config: RunConfig, timeout_s: float = 60.0) -> None:

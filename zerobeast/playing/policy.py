@@ -65,6 +65,15 @@ class Policy:
     Raises:
       CheckpointError: the checkpoint is damaged or of another architecture.
       ConfigError: the device is missing, or the algorithm cannot handle the environment.
+
+    Examples:
+      >>> import numpy as np
+      >>> import zerobeast as zb
+      >>> policy = zb.load("cart")
+      >>> observations = np.zeros((5, 4), np.float32)  # of five environments
+      >>> actions, state = policy.predict(observations)
+      >>> actions.shape, policy.distribution(observations).probs.shape, policy.value(observations).shape
+      ((5,), torch.Size([5, 2]), torch.Size([5]))
     """
 
     def __init__(

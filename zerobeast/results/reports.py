@@ -62,6 +62,12 @@ def plot(
 
     Raises:
       ConfigError: there is no such run, or there is nothing to draw.
+
+    Examples:
+      >>> import zerobeast as zb
+      >>> figure = zb.plot("cart", of="training", out="cart.png")
+      >>> len(figure.axes)
+      1
     """
     if out is not None:
         picture.refuse_unknown(Path(out))

@@ -47,6 +47,17 @@ def sweep(file: str | os.PathLike[str], **flags: Any) -> list[Outcome]:
     Raises:
       ConfigError: nothing was started, for the reason it gives.
       KeyboardInterrupt: Ctrl-C has ended the runs, with checkpoints.
+
+    Examples:
+      >>> from pathlib import Path
+      >>> import zerobeast as zb
+      >>> settings = "settings: {env: CartPole-v1, algo: ppo, total_steps: 1000}"
+      >>> vary = "vary: {ppo.learning_rate: [0.001, 0.0001]}"
+      >>> size = Path("lr.yaml").write_text("{" + settings + ", " + vary + "}")
+      >>> outcomes = zb.sweep("lr.yaml")
+      2 runs in runs/lr, ...
+      >>> [each.outcome for each in outcomes]
+      ['done', 'done']
     """
     refuse_imported("starts a sweep")
     if not isinstance(file, str | os.PathLike):

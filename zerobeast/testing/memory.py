@@ -1,8 +1,10 @@
-"""The rules of a signal of rarity, as `net.memory` names it.
+"""The rules of a signal of rarity.
 
-@pytest.mark.parametrize("rule", memory.RULES, ids=str)
-def test_contract(rule):
-    rule("my_package.memory:oldest")
+    @pytest.mark.parametrize("rule", memory.RULES, ids=str)
+    def test_contract(rule):
+        rule("my_package.memory:oldest")
+
+The reference is one that `net.memory` takes.
 """
 
 import torch

@@ -2,9 +2,9 @@
 
 A core keeps them too: `rule("mlp", env, core="my_package.network:GRU")`. Without one, rules that need a core take lstm.
 
-@pytest.mark.parametrize("rule", network.RULES, ids=str)
-def test_contract(rule):
-    rule("my_package.network:Entities", EnvSpec("Mine-v0", ArraySpace.box((4,)), ArraySpace.discrete(2)))
+    @pytest.mark.parametrize("rule", network.RULES, ids=str)
+    def test_contract(rule):
+        rule("my_package.network:Entities", EnvSpec("Mine-v0", ArraySpace.box((4,)), ArraySpace.discrete(2)))
 """
 
 from contextlib import suppress

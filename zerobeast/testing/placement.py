@@ -1,6 +1,8 @@
 """What each placement of a run on one machine must do, whatever processes have its services.
 
-rule(config)      # settings with a name, a root that can be written, and a `local.placement`
+    rule(config)
+
+The settings have a name, a root that can be written, and a `local.placement`.
 """
 
 from collections.abc import Iterator

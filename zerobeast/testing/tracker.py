@@ -1,8 +1,10 @@
-"""The rules of a tracker, as `beast track --to` names it, which may write to a folder.
+"""The rules of a tracker.
 
-@pytest.mark.parametrize("rule", tracker.RULES, ids=str)
-def test_contract(rule, tmp_path):
-    rule("my_package.tracker:Mine", tmp_path)
+    @pytest.mark.parametrize("rule", tracker.RULES, ids=str)
+    def test_contract(rule, tmp_path):
+        rule("my_package.tracker:Mine", tmp_path)
+
+The reference is one that `beast track --to` takes; the tracker may write to the folder.
 """
 
 import math

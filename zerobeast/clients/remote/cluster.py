@@ -211,6 +211,17 @@ class ClusterVectorEnv(RowsVectorEnv):
     Raises:
       ConfigError: an env-server refuses, or two of them have different environments.
       PeerLost: at the start, an env-server does not answer in time; later, none of them does.
+
+    Examples:
+      Two env-servers, or one that serves both halves, as here:
+
+      >>> import zerobeast as zb
+      >>> endpoints = ["tcp://127.0.0.1:5550", "tcp://127.0.0.1:5550"]
+      >>> envs = zb.ClusterVectorEnv(endpoints, "CartPole-v1", num_envs=8)
+      >>> observations, infos = envs.reset(seed=1)
+      >>> observations.shape
+      (8, 4)
+      >>> envs.close()
     """
 
     def __init__(  # noqa: PLR0913 - a constructor for users, who name what they mean

@@ -252,6 +252,17 @@ class RemoteVectorEnv(RowsVectorEnv):
       ConfigError: the env-server refuses, for instance because it does not have the environment.
       PeerLost: no answer in time (in any method), or the env-server lost the session.
       RemoteProtocolError: the env-server sent an invalid answer.
+
+    Examples:
+      An env-server runs on this machine: `python -m zerobeast.services.envserver`.
+
+      >>> import zerobeast as zb
+      >>> envs = zb.RemoteVectorEnv("tcp://127.0.0.1:5550", "CartPole-v1", num_envs=8)
+      >>> observations, infos = envs.reset(seed=1)
+      >>> observations, rewards, terminated, truncated, infos = envs.step(envs.action_space.sample())
+      >>> observations.shape, rewards.shape
+      ((8, 4), (8,))
+      >>> envs.close()
     """
 
     def __init__(

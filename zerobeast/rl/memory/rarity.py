@@ -1,7 +1,7 @@
 """How rare each entry of the familiarity buffer is. Any package can bring a signal (`net.memory`):
 
-def oldest(familiar: Familiar) -> Tensor:           # [n], larger for what is rarer
-    return -familiar.versions.float()
+    def oldest(familiar: Familiar) -> Tensor:           # [n], larger for what is rarer
+        return -familiar.versions.float()
 
 Its rules are `zerobeast.testing.memory`.
 """

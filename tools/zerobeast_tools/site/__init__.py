@@ -1,0 +1,1 @@
+"""What MkDocs needs besides mkdocs.yml to build the site of the documentation (`make site`)."""

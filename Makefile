@@ -91,10 +91,10 @@ release-check: $(RELEASE)
 
 hashes: $(RELEASE) # of all files of each version; not of torch, whose build is the machine's choice
 	@printf '%s\n' '# The versions of constraints.txt with the hashes of their files, by `make hashes`. With a torch that suits the' \
-		'# machine: pip install --require-hashes --no-deps -r requirements.txt' > $(HASHES)
+		'# machine: pip install --require-hashes --no-deps -r requirements.txt' > $(HASHES).new
 	@$(BIN)/uv pip compile constraints.txt --universal --python-version 3.11 --no-deps --generate-hashes --no-header \
-		--no-annotate --no-emit-package torch --quiet --output-file $(HASHES).new
-	@cat $(HASHES).new >> $(HASHES) && rm $(HASHES).new
+		--no-annotate --no-emit-package torch --quiet >> $(HASHES).new || { rm $(HASHES).new; exit 1; }
+	@mv $(HASHES).new $(HASHES)
 
 $(READY): pyproject.toml tools/pyproject.toml constraints.txt deploy/setup
 	@deploy/setup $(VENV) train

@@ -1,6 +1,7 @@
 """`make release-check`: archives as they should be pass, and each planted fault is named in one sentence."""
 
 import io
+import itertools
 import shutil
 import tarfile
 import zipfile
@@ -19,8 +20,10 @@ from zerobeast_tools.release.tree import copy_sources, list_product_files
 from zerobeast_tools.release.version import check_version
 
 Files = dict[str, bytes]
-METADATA = "zerobeast-1.dist-info/METADATA"
-NEEDS = b"Name: zerobeast\nRequires-Dist: numpy>=2\nRequires-Dist: gymnasium[atari]; extra == 'envserver'\n"
+METADATA = "zerobeast-1.2.0.dist-info/METADATA"
+NEEDS = (
+    b"Name: zerobeast\nVersion: 1.2.0\nRequires-Dist: numpy>=2\nRequires-Dist: gymnasium[atari]; extra == 'envserver'\n"
+)
 OPTIONAL = b"try:\n    import absent\nexcept ImportError:\n    absent = None\n"
 
 
@@ -46,7 +49,7 @@ def tree(tmp_path: Path) -> Path:
 
 
 def contents(tree: Path) -> Files:
-    """What a wheel of the tree has to have."""
+    """What an archive of the tree has to have."""
     return {name: (tree / "src" / name).read_bytes() for name in list_product_files(tree)} | {METADATA: NEEDS}
 
 
@@ -63,7 +66,8 @@ def make_wheel(place: Path, files: Mapping[str, bytes], links: Mapping[str, str]
 def make_sdist(place: Path, files: Mapping[str, bytes], links: Mapping[str, str] | None = None) -> Path:
     with tarfile.open(place / "one.tar.gz", "w:gz") as archive:
         for name, content in files.items():
-            (member := tarfile.TarInfo(f"zerobeast-1/src/{name}")).size = len(content)
+            inner = "PKG-INFO" if name == METADATA else f"src/{name}"
+            (member := tarfile.TarInfo(f"zerobeast-1/{inner}")).size = len(content)
             archive.addfile(member, io.BytesIO(content))
         for name, target in (links or {}).items():
             (member := tarfile.TarInfo(f"zerobeast-1/src/{name}")).type = tarfile.SYMTYPE
@@ -74,7 +78,7 @@ def make_sdist(place: Path, files: Mapping[str, bytes], links: Mapping[str, str]
 
 def test_what_is_as_the_tree_passes(tree: Path, tmp_path: Path) -> None:
     wheel, sdist = make_wheel(tmp_path, contents(tree)), make_sdist(tmp_path, contents(tree))
-    building.check_contents(tree, building.Built(sdist, wheel), wheel)
+    building.check_contents(tree, "1.2.0", building.Built(sdist, wheel), wheel)
     check_imports(wheel)
     assert check_version(tree) == check_version(tree, "v1.2.0") == "1.2.0"
 
@@ -93,6 +97,8 @@ KINDS: list[tuple[Callable[..., Path], Callable[[Path], Archive]]] = [
         ("", {"zerobeast/presets.yaml": b"a: 2\n"}, {}, "zerobeast/presets.yaml"),
         ("", {"zerobeast/left.py": b""}, {}, "zerobeast/left.py"),
         ("", {"zerobeast/Version.py": b""}, {}, "zerobeast/Version.py"),
+        ("", {"tests/__init__.py": b""}, {}, "tests/__init__.py"),
+        ("", {"zerobeast-1.2.0.data/scripts/other": b""}, {}, "zerobeast-1.2.0.data/scripts/other"),
         ("", {"zerobeast/Common/text.py": b""}, {}, "zerobeast/Common"),
         ("zerobeast/common/text.py", {}, {}, "zerobeast/common"),
         ("zerobeast/common/text.py", {}, {"zerobeast/common": "../common"}, "zerobeast/common"),
@@ -118,6 +124,24 @@ def test_a_fault_in_an_archive_is_named(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize(("make", "read"), KINDS)
+@pytest.mark.parametrize("metadata", [b"Name: zerobeast\nVersion: 9.9.9\n", b"Name: other\nVersion: 1.2.0\n", b""])
+def test_metadata_of_another_package_or_version_are_named(
+    make: Callable[..., Path], read: Callable[[Path], Archive], metadata: bytes, tree: Path, tmp_path: Path
+) -> None:
+    archive = read(make(tmp_path, contents(tree) | {METADATA: metadata}))
+    with pytest.raises(BeastError, match=r"expected zerobeast 1\.2\.0$"):
+        archives.check_identity(archive, "1.2.0")
+
+
+def test_a_path_that_is_there_twice_is_named(tree: Path, tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, contents(tree))
+    with zipfile.ZipFile(wheel, "a") as archive, pytest.warns(UserWarning, match="Duplicate"):
+        archive.writestr("zerobeast/version.py", b"__version__ = '9'\n")
+    with pytest.raises(BeastError, match=r"zerobeast/version\.py is there twice"):
+        archives.read_wheel(wheel)
+
+
 @pytest.mark.parametrize("change", [{"zerobeast/a.py": b"1"}, {METADATA: b"Name: other\n"}])
 def test_a_wheel_from_the_sdist_that_differs_is_named(change: Files, tree: Path, tmp_path: Path) -> None:
     one = archives.read_wheel(make_wheel(tmp_path, contents(tree)))
@@ -138,6 +162,10 @@ def test_a_wheel_from_the_sdist_that_differs_is_named(change: Files, tree: Path,
         (b"with suppress(ImportError):\n    import absent\n", None),
         (b"try:\n    import absent\nexcept ValueError:\n    pass\n", "absent"),
         (b"from . import text\nimport zerobeast.common\n", None),
+        (b"try:\n    import tomllib\nexcept ImportError:\n    import absent\n", "absent"),
+        (b"try:\n    import absent\nexcept ImportError as error:\n    raise RuntimeError from error\n", "absent"),
+        (b"with raise_as(OSError, 'x', ModuleNotFoundError):\n    import absent\n", "absent"),
+        (b"from importlib import import_module\nimport_module('absent.part')\n", "absent"),
     ],
 )
 def test_an_import_that_is_not_declared_is_named(text: bytes, named: str | None, tree: Path, tmp_path: Path) -> None:
@@ -208,4 +236,6 @@ def test_hashes_are_of_the_tested_versions() -> None:
         for name in ("constraints.txt", "requirements.txt")
     )
     assert len(hashed) > 100
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    assert all("--hash=sha256:" in after for line, after in itertools.pairwise(lines) if "==" in line)
     assert {pin.partition("==")[0] for pin in pins ^ hashed} == {"torch"}

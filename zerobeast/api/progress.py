@@ -6,7 +6,6 @@ import shutil
 import sys
 import time
 from collections.abc import Callable
-from importlib import import_module
 from typing import Any
 
 from zerobeast.common.process.terminal import is_terminal, say
@@ -54,7 +53,7 @@ class Progress(contextlib.AbstractContextManager["Progress"]):
             return
         shown = {"text/plain": f"{self._heading}\n{line}"}
         if self._output is None:
-            self._output = import_module("IPython.display").display(shown, raw=True, display_id=True)
+            self._output = sys.modules["IPython"].display.display(shown, raw=True, display_id=True)
         else:
             self._output.update(shown, raw=True)
 

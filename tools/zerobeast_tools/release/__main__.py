@@ -47,7 +47,7 @@ def check(tree: Path, tag: str, place: Path, out: Path | None) -> Iterator[str]:
     yield f"version {version}"
     built = building.build(tree, place)
     yield f"{built.sdist.name} and {built.wheel.name} are built"
-    building.check_contents(tree, built, building.rebuild_wheel(built.sdist, place))
+    building.check_contents(tree, version, built, building.rebuild_wheel(built.sdist, place))
     yield "contents are those of the tree, and the wheel from the sdist is the same"
     check_imports(built.wheel)
     yield "imports are declared"

@@ -1,15 +1,24 @@
 """What is in a wheel or an sdist, and what is wrong with that: each fault is a BeastError that names file and cause."""
 
+import re
 import stat
 import tarfile
 import zipfile
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from email import message_from_bytes
 from pathlib import Path
 from typing import NamedTuple
 
 from zerobeast.common.errors import BeastError
-from zerobeast_tools.release.tree import PACKAGE, digest
+from zerobeast_tools.release.tree import FILES, PACKAGE, digest
+
+#: paths of metadata, and of all that may stand beside the package
+METADATA = re.compile(rf"{PACKAGE}-[^/]+\.dist-info/METADATA|PKG-INFO")
+BESIDE = {
+    "wheel": re.compile(rf"{PACKAGE}-[^/]+\.dist-info/"),
+    "sdist": re.compile(rf"({'|'.join(map(re.escape, FILES))}|PKG-INFO|setup\.cfg)$|{PACKAGE}\.egg-info/"),
+}
 
 
 class Archive(NamedTuple):
@@ -18,6 +27,8 @@ class Archive(NamedTuple):
     name: str
     files: Mapping[str, str]  #: path -> SHA-256 of the content
     links: Collection[str]  #: paths of what is neither a file nor a folder
+    strangers: Collection[str]  #: paths that are neither of the package nor metadata
+    identity: tuple[str, str]  #: name and version in its metadata
 
     @property
     def product(self) -> dict[str, str]:
@@ -26,24 +37,44 @@ class Archive(NamedTuple):
 
 
 def read_wheel(path: Path) -> Archive:
-    """The contents of a wheel."""
+    """The contents of a wheel. Raises BeastError if a path is there twice, or there are no metadata."""
     with zipfile.ZipFile(path) as archive:
         members = [member for member in archive.infolist() if not member.is_dir()]
         links = [member.filename for member in members if stat.S_ISLNK(member.external_attr >> 16)]
-        return Archive(path.name, {each.filename: digest(archive.read(each)) for each in members}, links)
+        return _make(path, "wheel", ((each.filename, archive.read(each)) for each in members), links)
 
 
 def read_sdist(path: Path) -> Archive:
-    """The contents of an sdist."""
-    files, links = {}, []
+    """The contents of an sdist. Raises BeastError if a path is there twice, or there are no metadata."""
+    files, links = [], []
     with tarfile.open(path) as archive:
         for member in archive:
             name = member.name.partition("/")[2].removeprefix("src/")
             if content := archive.extractfile(member) if member.isfile() else None:
-                files[name] = digest(content.read())
+                files.append((name, content.read()))
             elif not member.isdir():
                 links.append(name)
-    return Archive(path.name, files, links)
+    return _make(path, "sdist", files, links)
+
+
+def _make(path: Path, kind: str, contents: Iterable[tuple[str, bytes]], links: Collection[str]) -> Archive:
+    files: dict[str, str] = {}
+    metadata = b""
+    for name, content in contents:
+        if name in files:
+            raise BeastError(f"{path.name}: {name} is there twice, expected once")
+        files[name] = digest(content)
+        metadata = content if METADATA.fullmatch(name) else metadata
+    strangers = [name for name in files if not name.startswith(f"{PACKAGE}/") and not BESIDE[kind].match(name)]
+    fields = message_from_bytes(metadata)
+    return Archive(path.name, files, links, strangers, (str(fields["Name"]), str(fields["Version"])))
+
+
+def check_identity(archive: Archive, version: str) -> None:
+    """Raise BeastError unless an archive is of the package, in this version."""
+    if archive.identity != (PACKAGE, version):
+        found = " ".join(archive.identity)
+        raise BeastError(f"{archive.name}: its metadata name {found}, expected {PACKAGE} {version}")
 
 
 def check_links(archive: Archive, links: Collection[str]) -> None:
@@ -69,9 +100,9 @@ def check_product(archive: Archive, expected: Mapping[str, str]) -> None:
             raise BeastError(f"{archive.name}: {path} is missing, expected every file of the tree but pages: {cause}")
         if found[path] != content:
             raise BeastError(f"{archive.name}: {path} differs from the file of the tree")
-    for path in found.keys() - expected.keys():
-        if not path.endswith(".md"):
-            raise BeastError(f"{archive.name}: {path} is not in the tree, expected nothing else")
+    for path in (*archive.strangers, *(found.keys() - expected.keys())):
+        if path in archive.strangers or not path.endswith(".md"):
+            raise BeastError(f"{archive.name}: {path} is not of the tree's package, expected nothing else")
 
 
 def check_cases(archive: Archive) -> None:

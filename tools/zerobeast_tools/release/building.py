@@ -27,7 +27,13 @@ def build(tree: Path, place: Path) -> Built:
 
 
 def rebuild_wheel(sdist: Path, place: Path) -> Path:
-    """Build the wheel from an sdist, as those do who do not trust a wheel; returns its path, in `place`."""
+    """Build the wheel from an sdist, as those do who do not trust a wheel; returns its path, in `place`.
+
+    Raises:
+      BeastError: that failed, or this Python cannot unpack archives safely.
+    """
+    if not hasattr(tarfile, "data_filter"):
+        raise BeastError(f"Python {sys.version.split()[0]} has no filter for archives: expected 3.11.4 or newer")
     with tarfile.open(sdist) as archive:
         archive.extractall(place / "unpacked", filter="data")
     (source,) = (place / "unpacked").iterdir()
@@ -36,10 +42,11 @@ def rebuild_wheel(sdist: Path, place: Path) -> Path:
     return wheel
 
 
-def check_contents(tree: Path, built: Built, rebuilt: Path) -> None:
+def check_contents(tree: Path, version: str, built: Built, rebuilt: Path) -> None:
     """Raise BeastError unless both archives have what the tree has, and wheels from both are equal."""
     wheel, sdist = archives.read_wheel(built.wheel), archives.read_sdist(built.sdist)
     for archive in (wheel, sdist):
+        archives.check_identity(archive, version)
         check_archive(tree, archive)
     archives.check_same(wheel, archives.read_wheel(rebuilt), "the wheel that is built from the sdist")
 

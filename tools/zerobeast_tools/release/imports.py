@@ -13,6 +13,7 @@ from zerobeast.common.errors import BeastError
 from zerobeast.common.extras import PRODUCT, normalise, packages_of, parse_requirement, possible_packages
 
 MISSING = {"ImportError", "ModuleNotFoundError"}  #: what is caught if a module need not be there
+BY_HAND = {"gfootball"}  #: has no wheel, so no extra can bring it: who plays it installs it from its sources
 
 
 def check_imports(wheel: Path) -> None:
@@ -26,7 +27,7 @@ def check_imports(wheel: Path) -> None:
         (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
         lines = message_from_bytes(archive.read(metadata)).get_all("Requires-Dist", [])
         texts = {name: archive.read(name).decode() for name in names if name.endswith(".py")}
-    declared, homes = {PRODUCT, *_list_declared(lines)}, packages_distributions()
+    declared, homes = {PRODUCT, *BY_HAND, *_list_declared(lines)}, packages_distributions()
     for name, text in texts.items():
         for module, line in _needed_modules(text):
             packages = {*map(normalise, homes.get(module, ()))} or possible_packages(module)
@@ -46,20 +47,38 @@ def _list_declared(lines: list[str]) -> Iterator[str]:
 def _needed_modules(text: str) -> Iterator[tuple[str, int]]:
     """Top-level name and line of what a text imports, but for modules without which it goes on, as it says once."""
     tree = ast.parse(text)
-    optional = {name for node in ast.walk(tree) if _catches_missing(node) for name, _ in _imports_in(node)}
+    optional = {name for node in ast.walk(tree) for each in _tried(node) for name, _ in _imports_in(each)}
     return ((name, line) for name, line in _imports_in(tree) if name not in optional)
 
 
 def _imports_in(tree: ast.AST) -> Iterator[tuple[str, int]]:
     for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((each.name.partition(".")[0], node.lineno) for each in node.names)
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            yield (node.module or "").partition(".")[0], node.lineno
+        match node:
+            case ast.Import():
+                yield from ((each.name.partition(".")[0], node.lineno) for each in node.names)
+            case ast.ImportFrom(level=0):
+                yield (node.module or "").partition(".")[0], node.lineno
+            case ast.Call(args=[ast.Constant(value=str(name)), *_]) if "import_module" in ast.unparse(node.func):
+                yield name.partition(".")[0], node.lineno
 
 
-def _catches_missing(node: ast.AST) -> bool:
-    """Whether it is a `try` or a `with` whose body may lack a module."""
-    handlers = [each.type for each in node.handlers] if isinstance(node, ast.Try) else []
-    managers = [each.context_expr for each in node.items] if isinstance(node, ast.With) else []
-    return any(MISSING & set(re.findall(r"\w+", ast.unparse(each))) for each in [*handlers, *managers] if each)
+def _tried(node: ast.AST) -> list[ast.stmt]:
+    """The statements of a node that may lack a module, because the program goes on without it."""
+    match node:
+        case ast.Try() if any(_names_missing(each.type) and not _raises(each) for each in node.handlers):
+            return node.body
+        case ast.With() if any(_suppresses(each.context_expr) for each in node.items):
+            return node.body
+    return []
+
+
+def _suppresses(manager: ast.expr) -> bool:
+    return isinstance(manager, ast.Call) and ast.unparse(manager.func).endswith("suppress") and _names_missing(manager)
+
+
+def _names_missing(node: ast.AST | None) -> bool:
+    return node is not None and bool(MISSING & set(re.findall(r"\w+", ast.unparse(node))))
+
+
+def _raises(handler: ast.ExceptHandler) -> bool:
+    return isinstance(handler.body[-1], ast.Raise)

@@ -4,10 +4,12 @@ import sys
 import venv
 from pathlib import Path
 
+from zerobeast.common.errors import BeastError
 from zerobeast_tools.release.building import run_module
 from zerobeast_tools.release.first_page import follow_page, run_program
 
 EXTRA = "start"
+DYNAMIC = 'dynamic = ["version"]'
 CONTRACTS = """\
 import pytest
 from zerobeast.testing import algorithm, backend
@@ -62,11 +64,14 @@ def write_bill(programs: Path, tree: Path, version: str, file: Path) -> None:
       file: to write.
 
     Raises:
-      BeastError: that failed.
+      BeastError: that failed, or pyproject.toml gives the version in another way.
     """
     described = file.with_suffix(".toml")
     text = (tree / "pyproject.toml").read_text()
-    described.write_text(text.replace('dynamic = ["version"]', f'version = "{version}"'))
+    described_text = text.replace(DYNAMIC, f'version = "{version}"')
+    if described_text == text:
+        raise BeastError(f"pyproject.toml: there is no line {DYNAMIC}, expected one, which the bill needs")
+    described.write_text(described_text)
     arguments = ("environment", "--pyproject", str(described), "--mc-type", "library", "--output-reproducible")
     program = Path(sys.executable).with_name("cyclonedx-py")
     run_program(program, [*arguments, "-o", str(file), str(programs / "python")], file.parent)

@@ -8,15 +8,14 @@ Exit code: 0 the run has trained; 1 it has not.
 """
 
 import json
-from collections.abc import Iterator
 
 from zerobeast import commands
 from zerobeast.common.process.terminal import write
 from zerobeast.diagnosis.facts import Facts, describe_installation, describe_machine
-from zerobeast.diagnosis.trial import RUN_S, try_run
+from zerobeast.diagnosis.trial import try_run
 from zerobeast.diagnosis.troubles import find_troubles
 
-SECTIONS = {"installation": describe_installation, "machine": describe_machine, "run": lambda: try_run(RUN_S)}
+SECTIONS = {"installation": describe_installation, "machine": describe_machine, "run": try_run}
 
 
 def main(argv: list[str]) -> int:
@@ -24,7 +23,7 @@ def main(argv: list[str]) -> int:
     parser = commands.make_parser("beast doctor", __doc__)
     parser.add_argument("--json", action="store_true", help="print a JSON object instead of lines")
     flags = parser.parse_args(argv)
-    show = (lambda _line: None) if flags.json else write
+    show = (lambda *_lines: None) if flags.json else write
     report: dict[str, Facts] = {}
     for section, describe in SECTIONS.items():
         show(section)
@@ -38,10 +37,10 @@ def main(argv: list[str]) -> int:
     return int("error" in report["run"])
 
 
-def _lines(facts: Facts) -> Iterator[str]:
+def _lines(facts: Facts) -> list[str]:
     """A line for each fact."""
     width = max(map(len, facts))
-    return (f"  {name:<{width}}  {_text(value)}" for name, value in facts.items())
+    return [f"  {name:<{width}}  {_text(value)}" for name, value in facts.items()]
 
 
 def _text(value: object) -> str:

@@ -5,6 +5,7 @@ import platform
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from zerobeast.version import __version__
 Facts = dict[str, Any]  #: numbers, texts, lists of texts and None, by name
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - its size is read
-PACKAGES = ("torch", "numpy", "pyzmq", "gymnasium")  #: whose versions matter most, none: it is not installed
+PACKAGES = ("torch", "numpy", "pyzmq", "gymnasium")  #: whose versions matter most
 
 
 def describe_installation() -> Facts:
@@ -26,11 +27,9 @@ def describe_installation() -> Facts:
         {
             "zerobeast": lambda: __version__,
             "python": platform.python_version,
-            **{name: lambda name=name: installed_versions().get(name) for name in PACKAGES},
-            "extras": lambda: [extra for extra, packages in _lacking_packages() if not packages],
-            "extras not installed": lambda: [
-                f"{extra} ({' '.join(each)})" for extra, each in _lacking_packages() if each
-            ],
+            **{name: partial(_version_of, name) for name in PACKAGES},
+            "extras": lambda: [name for name, packages in _lacks() if not packages],
+            "extras not installed": lambda: [f"{name} ({' '.join(each)})" for name, each in _lacks() if each],
             "variables": lambda: sorted(name for name in os.environ if name.startswith("BEAST_")),
         }
     )
@@ -73,7 +72,11 @@ def explain(error: Exception) -> str:
     return text if isinstance(error, BeastError | ModuleNotFoundError) else f"{type(error).__name__}: {text}"
 
 
-def _lacking_packages() -> Iterator[tuple[str, list[str]]]:
+def _version_of(package: str) -> str | None:
+    return installed_versions().get(package)
+
+
+def _lacks() -> Iterator[tuple[str, list[str]]]:
     """Each extra, with those of its packages that are not installed."""
     found = installed_versions().keys()
     return ((extra, sorted(packages - found)) for extra, packages in packages_of_extras().items())
@@ -81,7 +84,7 @@ def _lacking_packages() -> Iterator[tuple[str, list[str]]]:
 
 def _gpu_name() -> str | None:
     """The GPU that a run takes; None without torch or a GPU."""
-    if "torch" not in installed_versions():
+    if not _version_of("torch"):
         return None
     import torch
 

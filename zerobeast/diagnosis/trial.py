@@ -12,7 +12,7 @@ START_S = 120.0  #: within which a run takes its first steps
 ENDLESS = 10**9  #: agent steps that no run takes in seconds
 
 
-def try_run(seconds: float) -> Facts:
+def try_run(seconds: float = RUN_S) -> Facts:
     """Train in a folder that is removed afterwards.
 
     Args:

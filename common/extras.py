@@ -12,8 +12,8 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, distributions, requires
 
 PRODUCT = "zerobeast"
-#: modules whose packages have other names, which differ by more than case and - for _
-PACKAGES_OF_MODULES = {"PIL": "pillow", "pygame": "pygame-ce"}
+#: packages of modules whose names differ by more than case and - for _, or that several packages bring
+PACKAGES_OF_MODULES = {"PIL": {"pillow"}, "pygame": {"pygame", "pygame-ce"}, "Box2D": {"box2d", "box2d-py"}}
 _COMPARISONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _REQUIREMENT = re.compile(r"([\w.-]+)\s*(?:\[([^]]*)\])?(?:.*extra == ['\"]([\w.-]+)['\"])?")
 
@@ -58,8 +58,9 @@ def extra_of(module: str | None, preferred: str = "") -> str | None:
 
 
 def possible_packages(module: str) -> set[str]:
-    """Names of the package that a module may be of, whether or not that is installed."""
-    return {normalise(module), PACKAGES_OF_MODULES.get(module, module)}
+    """Names of the package that a module, or one within it, may be of, whether or not that is installed."""
+    top = module.partition(".")[0]
+    return PACKAGES_OF_MODULES.get(top, {normalise(top)})
 
 
 @cache
@@ -93,10 +94,11 @@ def _requirements(package: str) -> Iterator[Requirement]:
 
 
 def parse_requirement(text: str) -> Requirement:
-    """What a line of metadata asks for, the names of packages in lower case with -."""
+    """What a line of metadata asks for, the names of packages and of extras in lower case with -."""
     found = _REQUIREMENT.match(text)
     assert found, text
-    return normalise(found[1]), [each.strip() for each in (found[2] or "").split(",")], found[3]
+    extras = [normalise(each.strip()) for each in (found[2] or "").split(",")]
+    return normalise(found[1]), extras, found[3] and normalise(found[3])
 
 
 def _is_for_this_python(requirement: str) -> bool:

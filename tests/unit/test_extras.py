@@ -19,7 +19,7 @@ DECLARED = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["opti
     [
         *(("torch", "torch"), ("ale_py", "envserver"), ("psutil", "cli"), ("PIL", "video"), ("minatar", "minatar")),
         *(("mujoco", "mujoco"), ("Box2D", "box2d"), ("pygame", "video"), ("onnx_ir", "export"), ("pandas", "plot")),
-        *(("numpy", None), ("no_such_module", None), (None, None)),
+        *(("torch.nn", "torch"), ("PIL.Image", "video"), ("numpy", None), ("no_such_module", None), (None, None)),
     ],
 )
 def test_a_module_has_the_first_extra_that_brings_its_package(module: str | None, extra: str | None) -> None:
@@ -63,7 +63,7 @@ def test_a_call_from_python_names_the_extra(missing: str, expected: str) -> None
 
 def test_a_public_name_whose_module_lacks_a_package_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zerobeast, "import_module", lambda _name: exec("import absent_matplotlib"))
-    monkeypatch.setitem(extras.PACKAGES_OF_MODULES, "absent_matplotlib", "matplotlib")
+    monkeypatch.setitem(extras.PACKAGES_OF_MODULES, "absent_matplotlib", {"matplotlib"})
     monkeypatch.delitem(vars(zerobeast), "plot", raising=False)
     with pytest.raises(ModuleNotFoundError, match=re.escape("zerobeast[plot]")):
         _ = zerobeast.plot
@@ -86,3 +86,18 @@ def test_a_requirement_for_another_python_is_none(
         assert bool(extras.packages_of_extras()) == fits
     finally:
         extras.packages_of_extras.cache_clear()
+
+
+def test_a_module_may_be_of_several_packages() -> None:
+    assert extras.possible_packages("pygame.font") == {"pygame", "pygame-ce"}
+    assert extras.possible_packages("Box2D") == {"box2d", "box2d-py"}
+    assert extras.possible_packages("Some_Module.part") == {"some-module"}
+
+
+@pytest.mark.parametrize(("asked", "declared"), [("Of_two", "of-two"), ("of.two", "Of_Two"), ("of-two", "OF.two")])
+def test_an_extra_has_one_name_however_it_is_written(
+    asked: str, declared: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = {"zerobeast": [f'one[{asked}]; extra == "some"'], "one": [f'two; extra == "{declared}"']}
+    monkeypatch.setattr(extras, "requires", lambda package: lines.get(package, []))
+    assert [*extras.packages_of("zerobeast", "some")] == ["one", "two"]

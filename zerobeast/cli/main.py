@@ -45,7 +45,7 @@ COMMANDS = {
     "track": "send the metrics of a run to an experiment tracker",
     "health": "show the services of a run and the one that limits the throughput",
     "slurm": "write the batch script of a run for a Slurm cluster, and submit it",
-    "doctor": "describe this installation and machine, and train for five seconds: for a bug report",
+    "doctor": "describe this installation and train for five seconds, in half a minute: for a bug report",
     "keygen": "make keys for encrypted tcp",
     "sweep": "train a grid or random sample of settings, each run on its own cores",
 }

@@ -81,7 +81,7 @@ class RemoteActing(AbstractContextManager["RemoteActing"]):
       >>> flags = ["--env", "CartPole-v1", "--algo", "ppo", "--learner.endpoint", "tcp://127.0.0.1:5560"]
       >>> config = load_config(flags, {})
       >>> worker = subprocess.Popen([sys.executable, "-m", "zerobeast.services.worker", *flags])
-      >>> with zb.RemoteActing(config) as env:
+      >>> with zb.RemoteActing(config, timeout_s=300.0) as env:
       ...     batch = env.step(env.policy())
       >>> steps, rollouts = batch.reward.shape
       >>> steps == config.learner.unroll_length + 1, rollouts == config.learner.batch_size

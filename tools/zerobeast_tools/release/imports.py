@@ -47,7 +47,7 @@ def _list_declared(lines: list[str]) -> Iterator[str]:
 def _needed_modules(text: str) -> Iterator[tuple[str, int]]:
     """Top-level name and line of what a text imports, but for modules without which it goes on, as it says once."""
     tree = ast.parse(text)
-    optional = {name for node in ast.walk(tree) for each in _tried(node) for name, _ in _imports_in(each)}
+    optional = {name for node in ast.walk(tree) for each in _optional_statements(node) for name, _ in _imports_in(each)}
     return ((name, line) for name, line in _imports_in(tree) if name not in optional)
 
 
@@ -62,7 +62,7 @@ def _imports_in(tree: ast.AST) -> Iterator[tuple[str, int]]:
                 yield name.partition(".")[0], node.lineno
 
 
-def _tried(node: ast.AST) -> list[ast.stmt]:
+def _optional_statements(node: ast.AST) -> list[ast.stmt]:
     """The statements of a node that may lack a module, because the program goes on without it."""
     match node:
         case ast.Try() if any(_names_missing(each.type) and not _raises(each) for each in node.handlers):
